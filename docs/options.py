@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchbench_magic.magics.reading.option_line import option_rows
-from torchbench_magic.magics.reading.options import CompareOptions, DoctorOptions, TimerOptions
-from torchbench_magic.magics.reading.profiler_options import ProfilerOptions
+from torchbench_magic.notebook.option_parser import option_rows
+from torchbench_magic.notebook.options import CompareOptions, DoctorOptions, ProfilerOptions, TimerOptions
 
 MAGICS = (
     ("`%timer STMT`, `%%timer`", TimerOptions),

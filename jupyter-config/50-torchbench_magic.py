@@ -16,14 +16,14 @@ def _declare_torchbench_magic() -> None:
     shell = get_ipython()
     if shell is None or os.environ.get("TORCHBENCH_MAGIC_AUTOLOAD") == "0" or find_spec("torchbench_magic") is None:
         return
-    from torchbench_magic.magics import awaiting, settings
-    from torchbench_magic.magics.reading.completing import complete_lines
+    from torchbench_magic.notebook import config, startup
+    from torchbench_magic.notebook.startup import complete_lines
 
     for name in ("timer", "tprofile", "tcompare", "tdoctor"):
         if name not in shell.magics_manager.lazy_magics:  # declared by somebody else
-            shell.magics_manager.register_lazy(name, "torchbench_magic.magics.lazy")
-    settings.declare(shell)
-    awaiting.install(shell)
+            shell.magics_manager.register_lazy(name, "torchbench_magic.notebook.lazy")
+    config.declare(shell)
+    startup.install(shell)
     complete_lines(shell)
 
 

@@ -10,4 +10,4 @@ from importlib.util import find_spec
 
 if find_spec("torchbench_magic") is not None:
     for _exporter in ("MarkdownExporter", "ASCIIDocExporter", "RSTExporter"):
-        get_config()[_exporter].preprocessors.append("torchbench_magic.views.carriers.exported.TablesOnly")  # type: ignore[name-defined]  # noqa: F821
+        get_config()[_exporter].preprocessors.append("torchbench_magic.show.nbconvert.TablesOnly")  # type: ignore[name-defined]  # noqa: F821

@@ -157,7 +157,7 @@ def _change(connection: sqlite3.Connection, draw: random.Random) -> None:
 def of_traces(folder: Path) -> Kind:
     from tests.results.profiles import profile_of_two_kernels
     from torchbench_magic import load_trace
-    from torchbench_magic.results.storage.chrome_trace import OWN_KEY
+    from torchbench_magic.profiling.chrome_trace import OWN_KEY
 
     path, bad = folder / "good.json", folder / "bad.json"
     profile_of_two_kernels().export_trace(path)
@@ -238,7 +238,7 @@ totals: 61
 
 
 def of_callgrind_files(folder: Path) -> Kind:
-    from torchbench_magic.core.counting.callgrind_file import parse
+    from torchbench_magic.counting.callgrind_file import parse
 
     def read(data: bytes) -> object:
         return parse(data.decode(errors="replace"))
@@ -250,7 +250,7 @@ def of_callgrind_files(folder: Path) -> Kind:
 def of_configs(folder: Path) -> Kind:
     from traitlets.config import Config
 
-    from torchbench_magic.magics.settings import TorchBench, declare
+    from torchbench_magic.notebook.config import TorchBench, declare
 
     names = [*TorchBench.class_own_traits(config=True)]
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 import torchbench_magic
-from torchbench_magic.core.process import held_interrupts
+from torchbench_magic.process import interrupts
 
 PACKAGE = Path(torchbench_magic.__file__).parent
-OWN = str(held_interrupts.__file__)
+OWN = str(interrupts.__file__)
 """What holds the interrupts is not traced: its windows have tests of their own."""
 
 Place = tuple[str, int]
@@ -61,7 +61,7 @@ def with_interrupt_at(place: Place, action: Callable[[], object], *, times: int 
 def _sent_again() -> Iterator[list[int]]:
     """One entry for each signal that is to come again in a millisecond, from another thread, and has not yet."""
     under_way: list[int] = []
-    sends = held_interrupts._send_again
+    sends = interrupts._send_again
 
     def send() -> None:
         sends()
@@ -72,7 +72,7 @@ def _sent_again() -> Iterator[list[int]]:
         return _thread.start_new_thread(send, arguments)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(held_interrupts, "_thread", SimpleNamespace(**vars(_thread) | {"start_new_thread": begin}))
+        patched.setattr(interrupts, "_thread", SimpleNamespace(**vars(_thread) | {"start_new_thread": begin}))
         yield under_way
 
 

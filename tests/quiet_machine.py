@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import FunctionType
 
-from torchbench_magic.core.machine import contention, waiting_for_cores
+from torchbench_magic.process import contention
 
 usage, living_children = contention._usage, contention._living_children
 
@@ -47,4 +47,4 @@ def quiet(put: Callable[[object, str, object], None]) -> None:
     """Replace the readers by ``put(module, name, reader)``: ``setattr`` for good, `MonkeyPatch.setattr` for a test."""
     for reader in READERS:
         put(contention, reader.__name__, reader)
-    put(waiting_for_cores, "thread_times", dict)  # not known; a builtin: it is in no table of lines
+    put(contention, "thread_times", dict)  # not known; a builtin: it is in no table of lines

@@ -1,4 +1,4 @@
-"""What is asked of a measurement is written once and handed on whole, checked on the syntax tree of every module."""
+"""What is asked of a measurement is declared once and handed on whole, read from the text of every module."""
 
 from __future__ import annotations
 
@@ -6,101 +6,65 @@ import ast
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-import torchbench_magic
-from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.magics.settings import TorchBench
-from torchbench_magic.results.profiling.profile_options import ProfileOptions
+from torchbench_magic.notebook.config import TorchBench
+from torchbench_magic.profiling.options import ProfileOptions
+from torchbench_magic.timing.plan import Plan
 
-PACKAGE = Path(torchbench_magic.__file__).parent
-MOST_PARAMETERS = 6
-MAY_TAKE_MORE = {
-    "core/script_entrance.compare": "public: its keywords are DESIGN's, and become a Plan and a Task at once",
-    "core/profiling/profiler.profile": "public, in the same way",
-    "core/profiling/op_benchmark.benchmark_op": "public, in the same way",
-    "core/counting/variables/sent_tensors._rebuilt": "a pickle calls it: the attributes of one tensor",
-}
-"""Function of the core -> why it takes more than that many, ``self`` not counted."""
+from .chapters import FUNCTION, chapters, chapters_at_hand
+
 SHARED = 3
 """So many fields another list may share with the options by chance: a name, a number of threads, a device."""
-PUBLIC = {
-    "core/script_entrance.compare",
-    "core/profiling/profiler.profile",
-    "benchmark/utils/timer.Timer.__init__",
-    "benchmark/utils/timer.Timer.compare",
+DECLARED_IN = {"timing.plan.Plan", "profiling.options.ProfileOptions"}
+MAY_REPEAT = {
+    *("timing.compare.compare", "profiling.profiler.profile"),  # entrances, whose keywords users write
+    *("benchmark.utils.timer.Timer.__init__", "benchmark.utils.timer.Timer.compare"),  # torch's own among them
+    *("timing.comparison.Comparison", "timing.samples.Subject", "profiling.profile.Profile"),  # what came of it
 }
-"""Entrances whose keywords users write, torch's own among them."""
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def functions_in(node: ast.AST, name: str, *, in_class: bool = False) -> Iterator[tuple[str, list[str]]]:
-    """Dotted name -> parameters, ``self`` and ``cls`` left out; of functions at any depth."""
+@pytest.fixture(scope="module", autouse=True)
+def _chapters() -> Iterator[None]:
+    with chapters_at_hand():
+        yield
+
+
+def defined_in(node: ast.AST, name: str) -> Iterator[tuple[str, set[str]]]:
+    """Each class and function at any depth -> the fields or the parameters that it declares."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, Function):
-            given = child.args
-            every = [*given.posonlyargs, *given.args, given.vararg, *given.kwonlyargs, given.kwarg]
-            names = [each.arg for each in every if each is not None]
-            is_static = any(isinstance(each, ast.Name) and each.id == "staticmethod" for each in child.decorator_list)
-            yield f"{name}.{child.name}", names[1:] if in_class and not is_static else names
-            yield from functions_in(child, f"{name}.{child.name}")
-        elif isinstance(child, ast.ClassDef):
-            yield from functions_in(child, f"{name}.{child.name}", in_class=True)
-        else:
-            yield from functions_in(child, name, in_class=in_class)
+        inner = f"{name}.{child.name}" if isinstance(child, ast.ClassDef | FUNCTION) else name
+        if isinstance(child, ast.ClassDef):
+            targets = (each.target for each in child.body if isinstance(each, ast.AnnAssign))
+            yield inner, {target.id for target in targets if isinstance(target, ast.Name)}
+        elif isinstance(child, FUNCTION):
+            yield inner, {each.arg for each in ast.walk(child.args) if isinstance(each, ast.arg)}
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from defined_in(child, inner)
 
 
 @cache
-def modules(*layers: str) -> tuple[tuple[str, ast.Module], ...]:
-    """(``core/timing/plan``, its tree) of each module in the layers."""
-    paths = (path for layer in layers for path in sorted((PACKAGE / layer).rglob("*.py")))
-    return tuple((str(path.relative_to(PACKAGE).with_suffix("")), ast.parse(path.read_text())) for path in paths)
-
-
-def test_nothing_in_the_core_takes_more_than_six_parameters() -> None:
-    counted = {name: len(given) for module, tree in modules("core") for name, given in functions_in(tree, module)}
-    assert {name for name, count in counted.items() if count > MOST_PARAMETERS} == set(MAY_TAKE_MORE)
+def definitions() -> dict[str, set[str]]:
+    """``timing.plan.Plan`` -> its fields."""
+    return {found: names for name, (_, tree) in chapters().items() for found, names in defined_in(tree, name)}
 
 
 @pytest.mark.parametrize("options", [Plan, ProfileOptions])
-def test_no_signature_repeats_what_is_asked(options: type) -> None:
+def test_no_signature_and_no_class_repeats_what_is_asked(options: type) -> None:
+    """A field that is added must not have to be added elsewhere too."""
     names = {item.name for item in fields(options)}
-    repeating = {
-        name: shared
-        for module, tree in modules("core", "magics", "benchmark")
-        for name, given in functions_in(tree, module)
-        if name not in PUBLIC and len(shared := sorted(names & set(given))) > SHARED
-    }
-    assert not repeating
-
-
-@pytest.mark.parametrize("options", [Plan, ProfileOptions])
-def test_no_class_declares_what_is_asked_again(options: type) -> None:
-    names = {item.name for item in fields(options)}
-    again = {
-        f"{module}.{node.name}": shared
-        for module, tree in modules("core", "magics", "benchmark")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef) and node.name != options.__name__
-        if len(shared := sorted(names & {declared_in(each) for each in node.body})) > SHARED
-    }
-    assert not again
-
-
-def declared_in(node: ast.stmt) -> str | None:
-    """The field that an annotation in a class's body declares."""
-    return node.target.id if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) else None
+    shared = {name: sorted(names & declared) for name, declared in definitions().items()}
+    assert not {n: s for n, s in shared.items() if len(s) > SHARED and n not in DECLARED_IN | MAY_REPEAT}
+    assert not (DECLARED_IN | MAY_REPEAT) - definitions().keys()
 
 
 def test_what_is_asked_is_built_by_keywords() -> None:
     """A field that is added then changes the meaning of no call."""
     kinds = {"Plan": 0, "ProfileOptions": 0, "Task": 1, "SnippetTask": 1, "Asked": 0}  # name -> positions it may have
     wrong = [
-        f"{module}:{node.lineno}"
-        for module, tree in modules("core", "magics", "benchmark", "results", "views")
+        f"{name}:{node.lineno}"
+        for name, (_, tree) in chapters().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds
         if len(node.args) > kinds[node.func.id]

@@ -15,8 +15,8 @@ import torch
 from nbclient import NotebookClient
 
 from tests.kernel.conftest import by_files
-from torchbench_magic.core.machine.environment import usable_cores
-from torchbench_magic.results.timing.ranges import DRIFT
+from torchbench_magic.process.environment import usable_cores
+from torchbench_magic.timing.verdict import DRIFT
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

@@ -20,12 +20,11 @@ from typing import Any
 import pytest
 
 import torchbench_magic
-from torchbench_magic.core.counting.client import Server
-from torchbench_magic.core.counting.count import Job, count_instructions
-from torchbench_magic.core.cpp.build import build
-from torchbench_magic.core.cpp.source import Snip
+from torchbench_magic.cell_text import Body
+from torchbench_magic.counting.client import Server
+from torchbench_magic.counting.count import Job, count_instructions
+from torchbench_magic.cpp.build import Snip, build
 from torchbench_magic.errors import CountError, InputError, SnippetError, StoreError
-from torchbench_magic.results.cell_text import Body
 
 from .core.cpp.conftest import pretender as pretender
 from .results.profiles import profile_of_two_kernels
@@ -135,7 +134,7 @@ def test_a_full_cache_is_replaced_by_a_folder_of_this_process(
 def test_compiling_where_no_disk_has_room_is_one_line(
     disk: Path, pretender: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchbench_magic.core.cpp import cache
+    from torchbench_magic.cpp import build as cache
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(disk / "cache"))
     monkeypatch.setattr(tempfile, "tempdir", str(disk))

@@ -22,12 +22,12 @@ from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import Functio
 import torchbench_magic
 from torchbench_magic import errors
 from torchbench_magic.benchmark import Compare
-from torchbench_magic.magics.display import Output
+from torchbench_magic.notebook.display import Output
+from torchbench_magic.notebook.live import LiveView
 from torchbench_magic.printable import escaped, printable, printable_lines
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.profiling.profile import Source
-from torchbench_magic.views.torch_forms import torch_results
-from torchbench_magic.views.widgets.live import LiveView
+from torchbench_magic.profiling.trace import Source
+from torchbench_magic.results import Doubt
+from torchbench_magic.show import torch_results
 
 from .results.profiles import profile_of_two_kernels
 from .views.builders import LINES, OPS, comparison_of, profile_of

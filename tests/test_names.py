@@ -1,70 +1,104 @@
-"""One word, one thing: no two public classes, functions or modules of one name, but of those that are one subject."""
+"""Names lead somewhere: the public ones, those that are one in a room, and each name of a module in a text."""
 
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+import re
+from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import torchbench_magic
 
-PACKAGE = Path(torchbench_magic.__file__).parent
-AS_IN_TORCH = ("benchmark/utils", "benchmark/op_fuzzers")  # modules with the names that torch gives them
+from .chapters import FUNCTION, PACKAGE, chapters, chapters_at_hand
 
-SAME_SUBJECT = {
-    "callers", "comparison", "contention", "counts", "cpp", "diagnosis", "environment", "modules", "profile",
-    "profile_diff", "profiler", "timer", "compare", "values_read", "workers",
-}  # fmt: skip
-"""Modules that are one subject on several floors: what is recorded or asked, what was seen, how it looks."""
+HOMES = (PACKAGE, PACKAGE.parent)  # paths on a page begin at one of them
+PAGES = [*sorted((PACKAGE.parent / "docs").glob("*.md")), PACKAGE.parent / "README.md"]
 
-SAME_ROLE = {
-    "document", "drawn", "under",  # a result as a document; a picture as one of its views; what stands below it
-    "facts",  # what a result adds to its JSON
-    "flamegraph", "plot", "render",  # what every view or carrier has
-    "markup", "module", "spec_of",  # the parts of a picture: its element, its script, what the script reads
-    "main",  # of a process: the command line, the server that counts
-    "load_ipython_extension",  # IPython's name for it
-}  # fmt: skip
-"""Functions that do for one kind of result what their namesakes do for others: they are called the same way."""
+NAMESAKES = {"document", "drawn", "main", "module", "render"}
+"""What the chapters of a room do for their own kind of thing, called alike and by the chapter: ``text.render``."""
+
+PUBLIC = (
+    *("Comparison", "Counts", "CountsDiff", "Diagnosis", "Insight", "Profile", "ProfileDiff", "RankProfile"),
+    *("__version__", "benchmark_op", "compare", "doctor", "load", "load_ipython_extension", "load_ranks"),
+    *("load_torch_pickle", "load_trace", "profile", "rank_profile", "step", "step_num", "unload_ipython_extension"),
+)
+
+IN_FULL = re.compile(r"\btorchbench_magic((?:\.\w+)+)(?::(\w+))?")
+IN_CODE = re.compile(r"(?<!`)`((?:\w+\.)+\w+)")  # `timing.plan`, `identity.task_of`; ``x.y`` is no name of ours
+AS_PATH = re.compile(r"`(?:torchbench_magic/)?((?:\w+/)+(?:\w+(?:\.\w+)?)?)`")
+WRITTEN = re.compile(r"^# torchbench_magic/(\S+)\.py: new$", re.MULTILINE)  # by the examples of a page
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _chapters() -> Iterator[None]:
+    with chapters_at_hand():
+        yield
 
 
 @cache
-def homes() -> dict[str, list[str]]:
-    """Name -> where it is defined: ``views/timing/plot.py`` for modules, ``views/timing/plot.py:plot`` for the rest."""
-    found = defaultdict(list)
-    for path in sorted(PACKAGE.rglob("*.py")):
-        where = str(path.relative_to(PACKAGE))
-        if where.startswith(AS_IN_TORCH):
-            continue
-        if path.name not in ("__init__.py", "__main__.py"):
-            found[path.stem].append(where)
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
-                found[node.name].append(f"{where}:{node.name}")
-    return found
+def names_in(chapter: str) -> frozenset[str]:
+    """What stands at the top of a module, imports and what is bound under a condition included."""
+    found = {"__file__", "__name__"}
+    todo: list[ast.AST] = list(chapters()[chapter][1].body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.ClassDef | FUNCTION):
+            found.add(node.name)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).split(".")[0])
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        else:
+            todo.extend(ast.iter_child_nodes(node))
+    return frozenset(found)
 
 
-def ambiguous() -> dict[str, list[str]]:
-    """A module may have the name of the one function or class that it is made for."""
-    found = {}
-    for name, where in homes().items():
-        modules = [w for w in where if ":" not in w]
-        defined = [w for w in where if ":" in w]
-        foreign = [w for w in defined if modules and w.split(":")[0] not in modules]
-        twice = (len(modules) > 1 and name not in SAME_SUBJECT) or (len(defined) > 1 and name not in SAME_ROLE)
-        if twice or (foreign and name not in SAME_ROLE | SAME_SUBJECT | VERBS):
-            found[name] = where
-    return found
+def is_there(parts: list[str]) -> bool:
+    """Whether parts of a dotted name lead to a module, or to a name of one; what follows that name is not looked at."""
+    longest = next(n for n in range(len(parts), -1, -1) if ".".join(parts[:n]) in chapters())
+    return longest == len(parts) or parts[longest] in names_in(".".join(parts[:longest]))
 
 
-VERBS = {"compare", "doctor", "profile", "table", "count"}
-"""Public names, and the plainest word for a thing that a module of another room is about."""
+def wrong_names(text: str, is_module: bool) -> Iterator[str]:
+    for found in IN_FULL.finditer(text):
+        if not is_there([*found[1][1:].split("."), *([found[2]] if found[2] else [])]):
+            yield found[0]
+    for found in IN_CODE.finditer(text):
+        first, *rest = found[1].split(".")
+        meant = [name for name in chapters() if name == first or (is_module and name.endswith(f".{first}"))]
+        if meant and rest not in (["py"], ["md"]) and not any(is_there([*name.split("."), *rest]) for name in meant):
+            yield found[1]
 
 
-def test_no_two_things_have_one_name() -> None:
-    assert ambiguous() == {}
+def test_every_module_named_in_a_text_of_the_package_is_there() -> None:
+    wrong = {name: said for name, (text, _) in chapters().items() if (said := [*wrong_names(text, True)])}
+    assert not wrong
 
 
-def test_what_is_allowed_is_there_more_than_once() -> None:
-    assert [name for name in SAME_SUBJECT | SAME_ROLE | VERBS if len(homes()[name]) < 2] == []
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_module_named_on_a_page_is_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    places = {"tests", "docs", "examples", *(name for name in chapters() if (PACKAGE / name).is_dir() and name)}
+    paths = [p for p in AS_PATH.findall(text) if p.split("/")[0] in places or (p.endswith(".py") and p[:4] != "etc/")]
+    gone = [p for p in paths if not any((at / f"{p}{end}").exists() for at in HOMES for end in ("", ".py"))]
+    written = [f"torchbench_magic.{p.replace('/', '.')}" for p in WRITTEN.findall(text)]
+    wrong = [name for name in wrong_names(text, False) if not name.startswith(tuple(written))]
+    assert [*wrong, *gone] == []
+
+
+def test_the_exported_names_are_those_of_the_design() -> None:
+    assert tuple(sorted(torchbench_magic.__all__)) == PUBLIC
+
+
+def test_no_two_public_things_of_a_room_have_one_name() -> None:
+    counts = Counter(
+        (name.rpartition(".")[0], node.name)
+        for name, (_, tree) in chapters().items()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef | FUNCTION) and node.name[0] != "_"
+    )
+    assert {name for (_, name), count in counts.items() if count > 1} == NAMESAKES

@@ -10,50 +10,50 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .core.doctor.examination import doctor
-    from .core.profiling.load_trace import load_trace
-    from .core.profiling.op_benchmark import benchmark_op
-    from .core.profiling.profiler import profile
-    from .core.profiling.recording.steps import step, step_num
-    from .core.ranks.load_ranks import load_ranks
-    from .core.ranks.rank_recording import rank_profile
-    from .core.script_entrance import compare
-    from .magics import load_ipython_extension, unload_ipython_extension
-    from .results.counting.counts import Counts
-    from .results.counting.differences import CountsDiff
-    from .results.insights import Insight
-    from .results.machine.diagnosis import Diagnosis
-    from .results.profiling.profile import Profile
-    from .results.profiling.profile_diff import ProfileDiff
-    from .results.ranks.rank_profiles import RankProfile
-    from .results.storage.store import load
-    from .results.storage.torch_pickles import load_torch_pickle
-    from .results.timing.comparison import Comparison
+    from torchbench_magic.cluster.rank_profile import rank_profile
+    from torchbench_magic.cluster.rank_traces import load_ranks
+    from torchbench_magic.cluster.ranks import RankProfile
+    from torchbench_magic.counting.counts import Counts
+    from torchbench_magic.counting.diff import CountsDiff
+    from torchbench_magic.diagnosis.examination import doctor
+    from torchbench_magic.diagnosis.findings import Diagnosis
+    from torchbench_magic.notebook import load_ipython_extension, unload_ipython_extension
+    from torchbench_magic.profiling.chrome_trace import load_trace
+    from torchbench_magic.profiling.diff import ProfileDiff
+    from torchbench_magic.profiling.op_benchmark import benchmark_op
+    from torchbench_magic.profiling.profile import Profile
+    from torchbench_magic.profiling.profiler import profile
+    from torchbench_magic.profiling.steps import step, step_num
+    from torchbench_magic.results import Insight
+    from torchbench_magic.storage.store import load
+    from torchbench_magic.storage.torch_pickles import load_torch_pickle
+    from torchbench_magic.timing.compare import compare
+    from torchbench_magic.timing.comparison import Comparison
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Comparison": "results.timing.comparison",
-    "Counts": "results.counting.counts",
-    "CountsDiff": "results.counting.differences",
-    "Diagnosis": "results.machine.diagnosis",
-    "Insight": "results.insights",
-    "Profile": "results.profiling.profile",
-    "ProfileDiff": "results.profiling.profile_diff",
-    "RankProfile": "results.ranks.rank_profiles",
-    "benchmark_op": "core.profiling.op_benchmark",
-    "compare": "core.script_entrance",
-    "doctor": "core.doctor.examination",
-    "load": "results.storage.store",
-    "load_ipython_extension": "magics",
-    "load_ranks": "core.ranks.load_ranks",
-    "load_torch_pickle": "results.storage.torch_pickles",
-    "load_trace": "core.profiling.load_trace",
-    "profile": "core.profiling.profiler",
-    "rank_profile": "core.ranks.rank_recording",
-    "step": "core.profiling.recording.steps",
-    "step_num": "core.profiling.recording.steps",
-    "unload_ipython_extension": "magics",
+    "Comparison": "timing.comparison",
+    "Counts": "counting.counts",
+    "CountsDiff": "counting.diff",
+    "Diagnosis": "diagnosis.findings",
+    "Insight": "results",
+    "Profile": "profiling.profile",
+    "ProfileDiff": "profiling.diff",
+    "RankProfile": "cluster.ranks",
+    "benchmark_op": "profiling.op_benchmark",
+    "compare": "timing.compare",
+    "doctor": "diagnosis.examination",
+    "load": "storage.store",
+    "load_ipython_extension": "notebook",
+    "load_ranks": "cluster.rank_traces",
+    "load_torch_pickle": "storage.torch_pickles",
+    "load_trace": "profiling.chrome_trace",
+    "profile": "profiling.profiler",
+    "rank_profile": "cluster.rank_profile",
+    "step": "profiling.steps",
+    "step_num": "profiling.steps",
+    "unload_ipython_extension": "notebook",
 }
 
 _WITH_TORCH = frozenset(("compare", "doctor", "load_torch_pickle"))
@@ -90,7 +90,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in _WITH_TORCH:
-        from .core.process.torch_import import import_torch
+        from torchbench_magic.process.torch_import import import_torch
 
         import_torch()
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

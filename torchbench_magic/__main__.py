@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchbench_magic.errors import InputError, MissingTool, TorchBenchError
+
 from . import __version__
-from .errors import InputError, MissingTool, TorchBenchError
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -110,7 +111,7 @@ def examine(*, self_test: bool = False) -> int:
 
 def _without_torch() -> str:
     """What is wrong with torch here, which a cell that failed may have failed for; empty where nothing is."""
-    from .core.process.torch_import import import_torch
+    from torchbench_magic.process.torch_import import import_torch
 
     try:
         import_torch()

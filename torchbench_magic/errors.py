@@ -23,7 +23,7 @@ An exception raised by the measured code is the user's own and is never wrapped 
 
 from __future__ import annotations
 
-from .printable import printable, printable_lines
+from torchbench_magic.printable import printable, printable_lines
 
 __all__ = [
     "BodyError",

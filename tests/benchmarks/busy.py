@@ -30,7 +30,8 @@ import torch
 from record import Figure, record
 
 from torchbench_magic import Comparison, compare, load
-from torchbench_magic.results.timing.intervals import Interval, log_ratio_interval, verdict, without_order_effect
+from torchbench_magic.timing.intervals import Interval, log_ratio_interval, without_order_effect
+from torchbench_magic.timing.verdict import verdict
 
 torch.manual_seed(0)
 

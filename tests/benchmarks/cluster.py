@@ -24,11 +24,11 @@ from tabulate import tabulate  # noqa: E402
 from tests.core.ranks.record_traces import launched  # noqa: E402
 from tests.engines.conftest import running_cluster  # noqa: E402
 from torchbench_magic import load_ranks  # noqa: E402
-from torchbench_magic.core.code.body import compile_body  # noqa: E402
-from torchbench_magic.core.ranks.engine_job import RankCell, profile_on_engines  # noqa: E402
-from torchbench_magic.results.cell_text import Body, CellText  # noqa: E402
-from torchbench_magic.results.profiling.profile import ProfileOptions  # noqa: E402
-from torchbench_magic.results.ranks.rank_profiles import RankProfile  # noqa: E402
+from torchbench_magic.cell_text import Body, CellText  # noqa: E402
+from torchbench_magic.cluster.rank_job import RankCell, profile_on_engines  # noqa: E402
+from torchbench_magic.cluster.ranks import RankProfile  # noqa: E402
+from torchbench_magic.process.code import compile_body  # noqa: E402
+from torchbench_magic.profiling.options import ProfileOptions  # noqa: E402
 
 STEPS = 24
 SKEWS = (3.7, -3.7, 30.0, -30.0)  # ms

@@ -81,9 +81,9 @@ def notebook() -> dict[str, Any]:
 
 def counted(text: str, names: dict[str, Any], **more: Any) -> Any:
     """The costs of the statement and of the empty loop."""
-    from torchbench_magic.core.counting.client import the_server
-    from torchbench_magic.core.counting.count import Job, count_instructions
-    from torchbench_magic.results.cell_text import Body
+    from torchbench_magic.cell_text import Body
+    from torchbench_magic.counting.client import the_server
+    from torchbench_magic.counting.count import Job, count_instructions
 
     return count_instructions(Job(Body(text, "<benchmark>"), names, NUMBER, **more), the_server())[0]
 
@@ -220,7 +220,7 @@ def torch_beside() -> Found:
 
 def differences(theirs: dict[str, int], ours: dict[str, int], total: int, shown: int = 5) -> Iterator[str]:
     """The groups of functions, and the functions, in which two counts of one statement differ most."""
-    from torchbench_magic.results.counting.functions import group_of, standardized
+    from torchbench_magic.counting.counts import group_of, standardized
 
     groups: Counter[str] = Counter()
     functions: Counter[str] = Counter()
@@ -243,7 +243,7 @@ def annotate() -> Found:
     """Every function of a dump against ``callgrind_annotate``, on our dumps and on one that torch keeps."""
     from torch.utils.benchmark import Timer
 
-    from torchbench_magic.core.counting.callgrind_file import parse
+    from torchbench_magic.counting.callgrind_file import parse
 
     names = notebook()
     files = {f"ours, {name}": counted(text, names)[0].text for name, text in STEADY.items()}
@@ -302,7 +302,7 @@ def cell() -> Found:
     """A whole ``%%timer --callgrind`` cell with two alternatives, and its noise runs."""
     from IPython.core.interactiveshell import InteractiveShell
 
-    from torchbench_magic.core.counting.client import close_server
+    from torchbench_magic.counting.client import close_server
 
     close_server()  # those of other sections
     shell = InteractiveShell.instance()
@@ -333,7 +333,7 @@ def cell() -> Found:
 
 def memory() -> Found:
     """Memory of the server alone, and what one job adds."""
-    from torchbench_magic.core.counting.client import the_server
+    from torchbench_magic.counting.client import the_server
 
     names = notebook() | {"time": time}
     counted("x * y", names)
@@ -356,9 +356,9 @@ def memory() -> Found:
 @contextmanager
 def waiting(text: str, names: dict[str, Any]) -> Iterator[None]:
     """A job that is under way meanwhile."""
-    from torchbench_magic.core.counting.client import the_server
-    from torchbench_magic.core.counting.count import Job, count_instructions
-    from torchbench_magic.results.cell_text import Body
+    from torchbench_magic.cell_text import Body
+    from torchbench_magic.counting.client import the_server
+    from torchbench_magic.counting.count import Job, count_instructions
 
     job = Thread(target=lambda: count_instructions(Job(Body(text, "<benchmark>"), names, 1), the_server()))
     job.start()

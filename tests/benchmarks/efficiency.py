@@ -27,11 +27,10 @@ from record import Figure, record  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
 from tests.core.profiling.insight_runs import Planted, calm, namespace_of, profiled  # noqa: E402
-from torchbench_magic.core.machine.caches import data_caches  # noqa: E402
-from torchbench_magic.core.machine.peaks.measured_peaks import BUSY, measure_peaks  # noqa: E402
-from torchbench_magic.core.profiling.efficiency import judged_ops  # noqa: E402
-from torchbench_magic.results.machine.peaks import Peaks  # noqa: E402
-from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
+from torchbench_magic.process.machine import data_caches  # noqa: E402
+from torchbench_magic.process.peaks import BUSY, Peaks, measure_peaks  # noqa: E402
+from torchbench_magic.profiling.efficiency import judge  # noqa: E402
+from torchbench_magic.profiling.profile import Profile  # noqa: E402
 
 RUNS = 5
 REPEATS = 7
@@ -133,7 +132,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = folder
         figures, peaks, best = _peaks()
-        judged_ops.peaks_here = lambda threads, progress: best
+        judge.peaks_here = lambda threads, progress: best
         known_figures, known = _known()
         insight_figures, insights = _insights()
     return record(

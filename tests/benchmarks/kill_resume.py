@@ -24,14 +24,14 @@ POINTS, KILLS, SEED = 1000, 20, 4
 
 SWEEP = """
 import os, sys
-from torchbench_magic.core.machine.environment import read_environment
-from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.points.sweep import sweep_points
-from torchbench_magic.core.timing.timing_task import Task
-from torchbench_magic.core.timing.timer import compare_bodies
-from torchbench_magic.results.cell_text import Body
-from torchbench_magic.results.storage.resumed_runs import Recording
-from torchbench_magic.results.storage.store import Store
+from torchbench_magic.process.environment import read_environment
+from torchbench_magic.timing.plan import Plan
+from torchbench_magic.timing.sweep import sweep_points
+from torchbench_magic.timing.task import Task
+from torchbench_magic.timing.run import compare_bodies
+from torchbench_magic.cell_text import Body
+from torchbench_magic.storage.resume import Recording
+from torchbench_magic.storage.store import Store
 
 def say(text):
     os.write(1, (text + "\\n").encode())

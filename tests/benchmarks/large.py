@@ -103,7 +103,7 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
 
 def pictures_of(made: Any, folder: str) -> dict[str, float]:
     """Seconds of each; the pages are dropped at once."""
-    from torchbench_magic.views.carriers.any_result import mimebundle
+    from torchbench_magic.show.renderers import mimebundle
 
     trace, packed = Path(folder) / "trace.json", Path(folder) / "trace.json.gz"
     calls: dict[str, Callable[[], Any]] = {

@@ -26,9 +26,9 @@ from record import Figure, record
 from tabulate import tabulate
 
 from torchbench_magic import compare
-from torchbench_magic.core.cpp.cpp_timer import SnippetTask, compare_snippets
-from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.results.cell_text import Body
+from torchbench_magic.cell_text import Body
+from torchbench_magic.cpp.run import SnippetTask, compare_snippets
+from torchbench_magic.timing.plan import Plan
 
 BOTH = (1, 2)
 """Thread counts of torch's code; Python's and numpy's elementwise code runs on one thread whatever torch is set to."""

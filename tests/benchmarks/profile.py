@@ -201,7 +201,7 @@ def _events_of(name: str, text: str, options: dict[str, bool], limit: float, rou
 
 def _time_of_report(call: Callable[[], Any]) -> tuple[Any, float, float]:
     """The profile; seconds from torch's events to it; seconds from the end of the body to it."""
-    from torchbench_magic.core.profiling import profiler
+    from torchbench_magic.profiling import profiler
 
     report, seconds = profiler.report, []
     ended: list[float] = []
@@ -278,7 +278,7 @@ def _train(how: str) -> None:
     """In the process: the numbers of one way, as JSON. Memory is the largest ever, less what there was just before."""
     run_bare(TRAINING, STEPS)
     found = {"bare": statistics.median(run_bare(TRAINING, STEPS) for _ in range(3))}
-    import torchbench_magic.core.profiling.profiler  # noqa: F401  # imports count neither as time nor as memory
+    import torchbench_magic.profiling.profiler  # noqa: F401  # imports count neither as time nor as memory
 
     before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     with tempfile.TemporaryDirectory() as folder:
@@ -327,7 +327,7 @@ def memory() -> int:
 def pictures() -> int:
     """Bytes that a profile of half a million events leaves in the saved notebook."""
     from torchbench_magic import profile
-    from torchbench_magic.views.carriers.any_result import mimebundle
+    from torchbench_magic.show.renderers import mimebundle
 
     figures = []
     for body, text in (("small ops", SMALL_OPS), ("training", TRAINING)):

@@ -32,9 +32,9 @@ from record import Figure, record  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 from thread_cases import CASES, SEVERAL, C, Work  # noqa: E402
 
-from torchbench_magic.core.machine.waiting_for_cores import CoreWatch  # noqa: E402
-from torchbench_magic.core.profiling.concurrency.concurrency_run import ConcurrencyRun  # noqa: E402
-from torchbench_magic.results.timing.intervals import median_interval  # noqa: E402
+from torchbench_magic.process.contention import CoreWatch  # noqa: E402
+from torchbench_magic.profiling.cores.record import ConcurrencyRun  # noqa: E402
+from torchbench_magic.timing.intervals import median_interval  # noqa: E402
 
 SECONDS = 0.8
 QUIET, BUSY = 0.9, 0.8

@@ -20,10 +20,9 @@ from playwright.sync_api import sync_playwright
 from record import Figure, record
 from views import FLAGS, timed
 
-from torchbench_magic.views.carriers import mounting, page_modules
-from torchbench_magic.views.drawing import bars
-from torchbench_magic.views.profiling.pictures.timeline import Timeline
-from torchbench_magic.views.profiling.pictures.timeline_spec import spec_of
+from torchbench_magic.profiling.pictures import timeline
+from torchbench_magic.profiling.pictures.timeline import Timeline, spec_of
+from torchbench_magic.show import document_json, javascript
 
 EVENTS, PAGES = 700_000, 3
 SIZES = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
@@ -62,8 +61,8 @@ def many_events(count: int) -> Timeline:
     start = np.sort(random.integers(0, whole, half))
     duration = np.minimum(random.lognormal(9, 1, half).astype(np.int64), np.diff(start, append=whole))
     name, ones = random.integers(0, 40, 2 * half), np.ones(2 * half, dtype=np.int64)
-    drawn = bars.Bars.join(
-        bars.Bars(
+    drawn = timeline.Bars.join(
+        timeline.Bars(
             track=0 * ones,
             depth=np.repeat([0, 1], half),
             start=np.append(start, start + duration // 10),
@@ -100,10 +99,10 @@ def main() -> int:
     if program is None:
         sys.exit("Chromium is not installed: apt-get install chromium")
     line = many_events(EVENTS)
-    given = mounting.script_data(spec_of(line, 2 * EVENTS, 0))
+    given = document_json.script_data(spec_of(line, 2 * EVENTS, 0))
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=FLAGS, headless=True)
-        found = timed(browser, Path(folder), bars.module(), given, STEPS, PAGES)
+        found = timed(browser, Path(folder), timeline.module(), given, STEPS, PAGES)
         version = browser.version
         browser.close()
     read, wrong = untrue(line, found[0]["listed"])
@@ -113,7 +112,7 @@ def main() -> int:
         figure("moved", [time for one in found for time in one["moved"]], 50),
         figure("shown at first", [one["shown"] for one in found], 2000),
         Figure("rows of its table that are not those of the events", wrong, f"of {read}", at_most=0),
-        Figure("its page", len(page_modules.packed_text(given)), "bytes", at_most=10_000_000),
+        Figure("its page", len(javascript.packed_text(given)), "bytes", at_most=10_000_000),
     ]
     return record("timelines", figures, events=EVENTS, pages=PAGES, chromium=version)
 

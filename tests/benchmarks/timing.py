@@ -25,12 +25,12 @@ from record import Figure, record
 from torch.utils.benchmark import Timer
 
 from torchbench_magic import Comparison, compare
-from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.timer import compare_bodies
-from torchbench_magic.core.timing.timing_task import Task
-from torchbench_magic.results.cell_text import Body
-from torchbench_magic.results.timing.intervals import order_rank
-from torchbench_magic.results.timing.timing_doubts import is_bimodal
+from torchbench_magic.cell_text import Body
+from torchbench_magic.timing.intervals import order_rank
+from torchbench_magic.timing.plan import Plan
+from torchbench_magic.timing.run import compare_bodies
+from torchbench_magic.timing.task import Task
+from torchbench_magic.timing.warnings import is_bimodal
 
 torch.set_num_threads(1)
 torch.manual_seed(0)

@@ -21,11 +21,10 @@ from playwright.sync_api import Browser, sync_playwright
 from record import Figure, record
 
 from torchbench_magic import units
-from torchbench_magic.views.carriers import document_json, html, mounting
-from torchbench_magic.views.document import Document, Phrase
-from torchbench_magic.views.drawing import flame
-from torchbench_magic.views.profiling.operations import operations
-from torchbench_magic.views.table import Cell, Column, Group, Row, Table
+from torchbench_magic.profiling.ops_view import operations
+from torchbench_magic.show import document_json, flame, html
+from torchbench_magic.show.document import Document, Phrase
+from torchbench_magic.show.table import Cell, Column, Group, Row, Table
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.views.builders import ops_of
@@ -201,7 +200,7 @@ def main() -> int:
         largest = f"{max(cell.cells[1].value for cell in table.tables[0].rows()):.3f}"
         assert all(one["rows"] < 100 and largest in one["first"] for one in drawn), "sorted from the largest"
         every, ops = every_operation(ALL_ROWS)
-        spec = mounting.script_data(document_json.as_dict(every, 5000))
+        spec = document_json.script_data(document_json.as_dict(every, 5000))
         ranked = timed(browser, where, html.module(), spec, EVERY)
         kept = ((ops["self_cpu_time"] > 1e-3) & (ops["calls"] >= 100)).sum()
         for one in ranked:
@@ -215,7 +214,7 @@ def main() -> int:
         asked = requests_of(browser, where, shown)
         version = browser.version
         browser.close()
-    largest_output = max(mounting.stored(html.render(half_a_million)), mounting.stored("".join(huge)))
+    largest_output = max(document_json.stored(html.render(half_a_million)), document_json.stored("".join(huge)))
     figures = [
         figure(f"table of {ROWS} rows shown", [one["shown"] for one in drawn], 100),
         figure(f"table of {ROWS} rows sorted", [one["sorted"] for one in drawn], 50),

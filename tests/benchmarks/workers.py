@@ -21,7 +21,7 @@ import torch  # noqa: E402
 from record import Figure, record  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
-from torchbench_magic.core.profiling.recording.workers import Workers  # noqa: E402
+from torchbench_magic.profiling.workers.record import Workers  # noqa: E402
 
 PAIRS = 20
 PROMISE = 2.0  # %

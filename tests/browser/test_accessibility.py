@@ -12,9 +12,8 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Page, expect
 
-from torchbench_magic.views.carriers import html
-from torchbench_magic.views.drawing import flame
-from torchbench_magic.views.timing import comparison
+from torchbench_magic.show import flame, html
+from torchbench_magic.timing import view
 
 from ..views.builders import flame_graph, profile_of, two_shapes
 from .test_bad_input import rows_of
@@ -49,7 +48,7 @@ def show(visit: Any, tmp_path: Path) -> Open:
 
 
 def test_tables_tell_their_rows_columns_and_order(show: Open) -> None:
-    page = show(html.page(comparison.document(two_shapes())))
+    page = show(html.page(view.document(two_shapes())))
     table = page.locator(".tb table").first
     expect(table).to_have_attribute("aria-rowcount", "5")
     columns = int(table.get_attribute("aria-colcount") or 0)
@@ -91,7 +90,7 @@ def test_every_canvas_has_a_name_and_a_table(show: Open) -> None:
 
 
 def test_nothing_moves_by_itself(show: Open) -> None:
-    for file in files("torchbench_magic.views").joinpath("static").iterdir():
+    for file in files("torchbench_magic.show").joinpath("static").iterdir():
         text = file.read_text(encoding="utf-8")
         assert not re.search(r"\btransition\b|\banimation\b|@keyframes|scroll-behavior|setInterval", text), file.name
     page = show(two_shapes().to_html())

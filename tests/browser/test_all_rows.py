@@ -9,11 +9,11 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from torchbench_magic import units
-from torchbench_magic.views.carriers import document_json, html, mounting
-from torchbench_magic.views.document import Document, Phrase
-from torchbench_magic.views.profiling.operations import operations
-from torchbench_magic.views.table import Table
-from torchbench_magic.views.widgets.explorers import TableWidget
+from torchbench_magic.notebook.explorers import TableWidget
+from torchbench_magic.profiling.ops_view import operations
+from torchbench_magic.show import document_json, html
+from torchbench_magic.show.document import Document, Phrase
+from torchbench_magic.show.table import Table
 
 from ..views.builders import ops_of, profile_of
 from .test_bad_input import as_widget
@@ -182,7 +182,7 @@ def test_of_more_rows_than_an_output_holds_each_column_has_its_largest(show: Ope
 def test_the_widget_holds_all_rows_of_fifty_thousand(show: Open) -> None:
     table = operations(ops_of(50_000), row_limit=-1, most_rest=None)
     assert len(table) + len(table.rest or ()) == 50_000
-    given = mounting.script_data(document_json.as_dict(document_of(table), 5000))
+    given = document_json.script_data(document_json.as_dict(document_of(table), 5000))
     page = show(html.around(as_widget(str(TableWidget._esm), given), "widget"))
     expect(page.locator("#w .tb table").first).to_have_attribute("aria-rowcount", "50001")
     page.evaluate("window.remount({ filter: 'calls > 49990' })")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from torchbench_magic.views.carriers import html
+from torchbench_magic.show import html
 
 from ..views.test_outputs_stay import RESULTS
 from .results import ALL_DRAWN

@@ -12,11 +12,10 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from torchbench_magic.views.carriers import document_json, html
-from torchbench_magic.views.document import Document, Phrase
-from torchbench_magic.views.drawing import flame
-from torchbench_magic.views.table import Cell, Column, Group, Row, Table
-from torchbench_magic.views.widgets.explorers import TableWidget
+from torchbench_magic.notebook.explorers import TableWidget
+from torchbench_magic.show import document_json, flame, html
+from torchbench_magic.show.document import Document, Phrase
+from torchbench_magic.show.table import Cell, Column, Group, Row, Table
 
 from ..views.builders import HOSTILE, comparison_of, flame_graph, profile_of, two_shapes
 from ..views.counting.test_counts import compared, counted
@@ -101,11 +100,11 @@ def test_no_text_runs_in_a_page_of_any_result(show: Open) -> None:
 
 
 def test_no_text_runs_in_the_widgets(show: Open) -> None:
-    from torchbench_magic.views.timing import comparison
+    from torchbench_magic.timing import view
 
     widgets = ""
     for at, name in enumerate(TRIES):
-        document = comparison.document(two_shapes(names=(name, name + "2"), stmt=name))
+        document = view.document(two_shapes(names=(name, name + "2"), stmt=name))
         widget = as_widget(str(TableWidget._esm), document_json.as_json(document, 10**6))
         widgets += widget.replace("<div id=w>", f"<div id=w{at}>").replace('ById("w")', f'ById("w{at}")')
     page = show(widgets)

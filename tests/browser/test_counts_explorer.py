@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from torchbench_magic.results.counting.counts import Counted, stats_of
-from torchbench_magic.results.counting.differences import difference
-from torchbench_magic.views.carriers.any_result import to_html
+from torchbench_magic.counting.counts import Counted, stats_of
+from torchbench_magic.counting.diff import difference
+from torchbench_magic.show.renderers import to_html
 
 from .results import rows, write_notebook
 from .test_quickstart import code_cells, open_notebook
@@ -19,9 +19,9 @@ from .test_widgets import run_cell
 pytestmark = [pytest.mark.browser, pytest.mark.kernel]
 
 MADE = """\
-from torchbench_magic.results.counting.call_graph import CallEdge, CallGraph
-from torchbench_magic.results.counting.counts import Counted, CountKey, Counts, stats_of
-from torchbench_magic.results.counting.differences import difference
+from torchbench_magic.counting.counts import CallEdge, CallGraph
+from torchbench_magic.counting.counts import Counted, CountKey, Counts, stats_of
+from torchbench_magic.counting.diff import difference
 
 LIB = "[/lib/libtorch_cpu.so]"
 

@@ -31,7 +31,7 @@ EVERY = (
     "_timer.explore()",
     "first.explore()",
     "first.timeline().explore()",
-    "torchbench_magic.results.profiling.profile_diff.ProfileDiff(first, _tprofile, ('before', 'now')).explore()",
+    "torchbench_magic.profiling.diff.ProfileDiff(first, _tprofile, ('before', 'now')).explore()",
     "torchbench_magic.doctor().explore()",
     f"torchbench_magic.load_ranks({str(ROOT / 'tests' / 'core' / 'ranks' / 'traces' / 'sleep_1_of_3')!r}).explore()",
     COUNTED,

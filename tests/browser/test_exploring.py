@@ -11,12 +11,11 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from torchbench_magic.views.carriers import html
-from torchbench_magic.views.carriers.mounting import script_data
-from torchbench_magic.views.carriers.page_modules import self_unpacking
-from torchbench_magic.views.drawing import bars, flame
-from torchbench_magic.views.profiling.pictures.timeline import markup, timeline
-from torchbench_magic.views.profiling.pictures.timeline_spec import bars_in_span, spec_of, widget_spec
+from torchbench_magic.profiling.pictures import timeline as bars
+from torchbench_magic.profiling.pictures.timeline import bars_in_span, markup, spec_of, timeline, widget_spec
+from torchbench_magic.show import flame, html
+from torchbench_magic.show.document_json import script_data
+from torchbench_magic.show.javascript import self_unpacking
 
 from ..results.profiles import profile_of_two_kernels
 from ..views.builders import flame_graph

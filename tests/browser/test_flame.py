@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from torchbench_magic.views.carriers.page_modules import with_modules
-from torchbench_magic.views.drawing import flame
+from torchbench_magic.show import flame
+from torchbench_magic.show.javascript import with_modules
 
 from ..views.builders import flame_graph
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from torchbench_magic.views.carriers import html
-from torchbench_magic.views.document import Document
+from torchbench_magic.show import html
+from torchbench_magic.show.document import Document
 
 from ..views.builders import profile_of
 from .test_bad_input import rows_of

@@ -10,8 +10,8 @@ import torch
 from playwright.sync_api import Locator, Page, expect
 
 from torchbench_magic import profile
-from torchbench_magic.results.profiling.profile import Profile
-from torchbench_magic.views.profiling.pictures.chosen_keys import links
+from torchbench_magic.profiling.ops_view import links
+from torchbench_magic.profiling.profile import Profile
 
 pytestmark = pytest.mark.browser
 

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.views.builders import comparison_of
-from torchbench_magic.views.carriers.any_result import to_html
+from torchbench_magic.show.renderers import to_html
 
 from .results import filters, sorts_by_click_and_by_key
 

@@ -35,8 +35,8 @@ opt = torch.optim.Adam(model.parameters(), foreach=False)
 batch = torch.randn(4, 8)"""
 LOOP = "%%tprofile -q\nfor _ in range(5):\n    opt.zero_grad(); model(batch).square().mean().backward(); opt.step()"
 PLANTED = f"""\
-from torchbench_magic.results.insights import Cure, Insight
-from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.results import Cure, Insight
+from torchbench_magic.profiling.profile import Profile
 cure = Cure("Update all parameters at once.", lever="fused-optimizer")
 Profile.insights = property(lambda self: (Insight("optimizer-loop", 0.01, 0.5, "", cures=(cure,), body={LOOP!r}),))
 p = _tprofile.explore()

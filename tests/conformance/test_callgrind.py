@@ -17,8 +17,8 @@ import torch
 from torch.utils.benchmark.utils import timer as torch_timer
 
 from torchbench_magic.benchmark import CallgrindStats, CopyIfCallgrind, Timer
-from torchbench_magic.core.counting.client import close_server, the_server
-from torchbench_magic.core.counting.machine_code import client_requests
+from torchbench_magic.counting import client_requests
+from torchbench_magic.counting.client import close_server, the_server
 from torchbench_magic.errors import CountError
 
 pytestmark = [

@@ -8,7 +8,7 @@ import timeit
 import pytest
 
 from torchbench_magic.benchmark import Compare, Language, Timer
-from torchbench_magic.core.counting.client import close_server
+from torchbench_magic.counting.client import close_server
 
 pytestmark = [
     pytest.mark.slow,  # the first compile of a machine takes half a minute

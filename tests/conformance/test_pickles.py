@@ -12,8 +12,8 @@ import pytest
 from torch.utils.benchmark import Compare as TorchCompare
 
 from torchbench_magic.benchmark import CallgrindStats, Compare, Measurement, Timer
-from torchbench_magic.results.counting.counts import stats_of
-from torchbench_magic.results.storage.torch_pickles import load_torch_pickle
+from torchbench_magic.counting.counts import stats_of
+from torchbench_magic.storage.torch_pickles import load_torch_pickle
 
 pytestmark = pytest.mark.interpreter
 

@@ -20,8 +20,8 @@ from tests.results.profiles import profile_of_two_kernels
 from tests.results.samples import lone
 from torchbench_magic import load, load_torch_pickle, load_trace
 from torchbench_magic.errors import StoreError, TraceError
-from torchbench_magic.results.storage.chrome_trace import OWN_KEY
-from torchbench_magic.results.storage.packed_columns import PackedColumn, pack_columns, unpack_columns
+from torchbench_magic.profiling.chrome_trace import OWN_KEY
+from torchbench_magic.storage.records import PackedColumn, pack_columns, unpack_columns
 
 MB = 1 << 20
 

@@ -66,7 +66,7 @@ def texts_of_the_code() -> Iterator[str]:
                 yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.value
-    for script in (ROOT / "torchbench_magic" / "views" / "static").glob("*.js"):
+    for script in (ROOT / "torchbench_magic" / "show" / "static").glob("*.js"):
         yield script.read_text(encoding="utf-8")
 
 

@@ -84,13 +84,13 @@ def test_the_new_option_is_read_has_its_effect_and_is_missed_without_it(house: P
 def test_the_new_view_is_drawn_from_the_result_and_stands_in_the_right_room(house: Path) -> None:
     code = """
         import torch, torchbench_magic
-        from torchbench_magic.views.carriers import html, text
+        from torchbench_magic.show import html, text
         x = torch.ones(9, 9)
         shown = torchbench_magic.profile("y = x @ x\\ny.exp()", globals={"x": x}).bars()
         assert "<svg" in html.render(shown) and "the lines by their time" in text.render(shown)
     """
     run(house, "-c", textwrap.dedent(code))
-    rules = "one_way or circle or stands_above or at_a_glance or known_only"
+    rules = "one_way or circle or known_only or measures"
     run(house, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_layering.py", "-k", rules)
 
 

@@ -23,15 +23,16 @@ psutil = pytest.importorskip("psutil")
 pytest.importorskip("ipyparallel")
 
 from tests.kernel.conftest import Kernel, by_files  # noqa: E402
-from torchbench_magic.core.engines import asking, probing  # noqa: E402
-from torchbench_magic.core.engines import cluster as cluster_module  # noqa: E402
-from torchbench_magic.core.engines.cluster import Cluster, connected  # noqa: E402
+from torchbench_magic.cluster import engines as asking  # noqa: E402
+from torchbench_magic.cluster import engines as cluster_module  # noqa: E402
+from torchbench_magic.cluster import engines as probing  # noqa: E402
+from torchbench_magic.cluster.engines import Cluster, connected  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILE = "engines"
 LONG = 1e6
 PATIENT = f"""\
-from torchbench_magic.core.engines import asking, cluster, probing
+from torchbench_magic.cluster import engines as asking, engines as cluster, engines as probing
 cluster._ANSWERS_WITHIN = asking._OUTPUT_WITHIN = probing.BUSY_AFTER = {LONG}
 asking.Asking.interrupt.__defaults__ = ({LONG},)
 probing.probe.__kwdefaults__["deadline"] = {LONG}

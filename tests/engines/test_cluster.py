@@ -19,13 +19,10 @@ import psutil
 import pytest
 
 from tests.engines.conftest import PROFILE, RunningCluster, one_more_engine
-from torchbench_magic.core.engines import cluster as cluster_module
-from torchbench_magic.core.engines import probing
-from torchbench_magic.core.engines.asking import Answer, Asking, Question
-from torchbench_magic.core.engines.cluster import Cluster, connected
-from torchbench_magic.core.engines.probing import probe, why_not
+from torchbench_magic.cluster import engines as cluster_module
+from torchbench_magic.cluster import engines as probing
+from torchbench_magic.cluster.engines import Answer, Asking, Cluster, Engine, Question, connected, probe, why_not
 from torchbench_magic.errors import InputError, MissingTool
-from torchbench_magic.results.machine.engines import Engine
 
 SLEEP = Question("subprocess:check_call", {"args": ["sleep", "600"]})
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from torchbench_magic.core.engines.sent_cells import known_cells, pack_cells
-from torchbench_magic.core.engines.sent_names import SentNames, pack_names, unpack_names
+from torchbench_magic.cell_text import CellText
+from torchbench_magic.cluster.sent_code import SentNames, known_cells, pack_cells, pack_names, unpack_names
 from torchbench_magic.errors import BodyError
-from torchbench_magic.results.cell_text import CellText
 
 
 def namespace(text: str = "", **names: Any) -> dict[str, Any]:

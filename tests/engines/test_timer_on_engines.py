@@ -19,16 +19,15 @@ import torch
 
 import torchbench_magic
 from tests.engines.conftest import RunningCluster, one_more_engine, running_cluster, until_exists
-from torchbench_magic.core.cluster_timing.engine_runs import compare_on_engines
-from torchbench_magic.core.engines import probing
-from torchbench_magic.core.engines.asking import Asking, Question
-from torchbench_magic.core.engines.probing import probe
-from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.points.points_asked import points_of
-from torchbench_magic.core.timing.timing_task import Task
+from torchbench_magic.cell_text import Body
+from torchbench_magic.cluster import engines as probing
+from torchbench_magic.cluster.engines import Asking, Question, probe
+from torchbench_magic.cluster.timing import compare_on_engines
 from torchbench_magic.errors import BodyError, InputError, Interrupted, MissingTool, OptionError
-from torchbench_magic.results.cell_text import Body
-from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.fuzzers import points_of
+from torchbench_magic.timing.plan import Plan
+from torchbench_magic.timing.task import Task
 
 QUICK: dict[str, Any] = {"number": 3, "repeat": 8, "threads": (1,)}
 ADDS = {"a": "x + n", "b": "x.add(n).mul(2)"}
@@ -186,7 +185,7 @@ def test_the_engine_knows_the_text_of_a_cell_whose_function_travels(cluster: Run
 
 @pytest.mark.slow
 def test_fuzzed_points_have_the_tensors_that_they_have_here(cluster: RunningCluster) -> None:
-    from torchbench_magic.core.timing.timer import compare_bodies
+    from torchbench_magic.timing.run import compare_bodies
 
     code = {"a": "x + y"}
     there = measured(code, fuzz="binary:3", namespace={"torch": torch})
@@ -236,9 +235,9 @@ def test_what_the_code_prints_is_shown_once_for_points_and_for_each_engine_else(
 
 @pytest.mark.slow
 def test_finished_points_are_stored_at_once_and_found_again(cluster: RunningCluster, tmp_path: Path) -> None:
-    from torchbench_magic.core.machine.environment import read_environment
-    from torchbench_magic.results.storage.resumed_runs import Recording
-    from torchbench_magic.results.storage.store import Store
+    from torchbench_magic.process.environment import read_environment
+    from torchbench_magic.storage.resume import Recording
+    from torchbench_magic.storage.store import Store
 
     store = Store(str(tmp_path / "runs.sqlite"))
     names = {"x": torch.ones(10)}
@@ -481,7 +480,7 @@ def test_a_later_point_that_cannot_travel_hands_over_the_earlier_ones(cluster: R
 
 @pytest.mark.slow
 def test_what_does_not_go_with_engines_is_refused_in_one_line(cluster: RunningCluster) -> None:
-    from torchbench_magic.core.counting.count_options import Counting
+    from torchbench_magic.timing.plan import Counting
 
     with pytest.raises(OptionError, match="use either processes"):
         Plan(engines="engines", processes=2)

@@ -175,7 +175,7 @@ def test_an_interrupt_brings_all_back_and_shows_what_there_is(kernel: Kernel, tm
 
 
 def test_a_deadlock_is_said_to_be_one_with_who_waits_where(kernel: Kernel) -> None:
-    kernel.run("from torchbench_magic.core.ranks import engine_job\nlong = engine_job.DEADLOCK")
+    kernel.run("from torchbench_magic.cluster import rank_job as engine_job\nlong = engine_job.DEADLOCK")
     assert not kernel.run("engine_job.DEADLOCK = 3.0").error
     ran = kernel.run("%%tprofile --engines engines\n" + STEPS + "if rank == 1:\n    dist.all_reduce(torch.ones(3))")
     number = kernel.number

@@ -84,7 +84,7 @@ def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
     """Its headers are precompiled at once: most tests here compile."""
     started = start_kernel()
     started._client.timeout = 900  # other work on the machine makes a compiler slow
-    often = "from torchbench_magic.core.cpp import build\nbuild._OFTEN = 0"
+    often = "from torchbench_magic.cpp import build\nbuild._OFTEN = 0"
     assert not started.run(f"import torch\ntorch.set_num_threads(1)\n{often}").error
     return started
 

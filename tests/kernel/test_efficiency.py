@@ -18,8 +18,8 @@ for i in range(20):
     z = y + 1
 z.shape"""
 PLANTED = """\
-from torchbench_magic.core.profiling.efficiency import judged_ops
-from torchbench_magic.results.machine.peaks import Peaks
+from torchbench_magic.profiling.efficiency import judge as judged_ops
+from torchbench_magic.process.peaks import Peaks
 measured = judged_ops.peaks_here
 judged_ops.peaks_here = lambda threads, progress: Peaks(
     threads, (("float32", threads, 2e11),), ((1 << 20, threads, 1e11), (1 << 28, threads, 3e10)), 1e-6,
@@ -76,8 +76,8 @@ def test_nothing_of_the_machine_can_be_read(start_kernel: Callable[..., Kernel])
     kernel = prepared(start_kernel())
     hide = """\
 import glob, pathlib
-from torchbench_magic.core.machine import contention, process_use
-from torchbench_magic.core.profiling.efficiency import once_more
+from torchbench_magic.process import contention, contention as process_use
+from torchbench_magic.profiling.efficiency import judge as once_more
 import os
 os.environ["XDG_CACHE_HOME"] = os.path.abspath("other")
 contention._stat = lambda: (float("nan"), float("nan"))
@@ -86,7 +86,7 @@ def denied(self):
     raise PermissionError(self)
 pathlib.Path.iterdir = denied
 unknown = lambda: process_use.ProcessUse()
-from torchbench_magic.core.profiling.recording import recorded_run
+from torchbench_magic.profiling import recording as recorded_run
 once_more.read_use = recorded_run.read_use = unknown"""
     assert not kernel.run(hide).error
     ran = kernel.run(f"{CELL}  # other peaks: none are kept for this cache")

@@ -61,7 +61,7 @@ def read(file):
         return ""
 
 def state():
-    held = sys.modules.get("torchbench_magic.core.process.held_interrupts")
+    held = sys.modules.get("torchbench_magic.process.interrupts")
     tools = [sys.monitoring.get_tool(n) for n in range(6)] if hasattr(sys, "monitoring") else []
     return [
         torch._C._autograd._profiler_enabled(), torch.autograd.profiler._is_profiler_enabled,
@@ -144,7 +144,7 @@ def test_more_interrupts_while_the_profile_is_made_do_not_take_it_away(kernel: K
 
 
 WHILE_IT_IS_MADE = """
-import torchbench_magic.core.profiling.profiler as profiler
+import torchbench_magic.profiling.profiler as profiler
 was = profiler.report
 def report(*args, **more):
     signal.raise_signal(signal.SIGINT)
@@ -234,7 +234,7 @@ AS_A_WORKER_DIES = """
 def died(number, frame):
     raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
 before = signal.signal(signal.SIGCHLD, died)
-import torchbench_magic.core.profiling.profiler as profiler
+import torchbench_magic.profiling.profiler as profiler
 was = profiler.report
 def report(*args, **more):
     signal.raise_signal(signal.SIGCHLD)
@@ -257,7 +257,7 @@ def test_a_worker_that_dies_while_the_profile_is_made_does_not_take_it_away(kern
 @pytest.mark.slow
 def test_an_interrupt_while_a_result_is_displayed_comes_when_it_stands_there(kernel: Kernel) -> None:
     assert not kernel.run(
-        "from torchbench_magic.magics import display\nwas_shown = display.Output.show\n"
+        "from torchbench_magic.notebook import display\nwas_shown = display.Output.show\n"
         "def show(self, *args):\n    signal.raise_signal(signal.SIGINT)\n    was_shown(self, *args)\n"
         "display.Output.show = show\n_tprofile = _timer = None"
     ).error

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from torchbench_magic.magics import awaiting
+from torchbench_magic.notebook import startup
 
 Run = Callable[..., str]
 AWAITING = "%%tprofile -q\nimport asyncio\ny = await asyncio.sleep(0, 7)\n"
@@ -63,8 +63,8 @@ def test_a_cell_is_not_complete_after_its_first_await(loaded: InteractiveShell) 
 
 
 def test_the_first_use_of_a_lazy_magic_may_await(shell: Any, run: Run) -> None:
-    awaiting.install(shell)
-    shell.magics_manager.register_lazy("tprofile", "torchbench_magic.magics.lazy")
+    startup.install(shell)
+    shell.magics_manager.register_lazy("tprofile", "torchbench_magic.notebook.lazy")
     assert run(shell, AWAITING) == ""
     assert shell.user_ns["y"] == 7
     lines = shell.user_ns["_tprofile"].lines.dropna(subset=["cell"])
@@ -72,11 +72,11 @@ def test_the_first_use_of_a_lazy_magic_may_await(shell: Any, run: Run) -> None:
 
 
 def test_installing_twice_is_installing_once(shell: InteractiveShell) -> None:
-    awaiting.install(shell)
-    awaiting.install(shell)
-    assert sum(isinstance(t, awaiting.AwaitingCells) for t in shell.input_transformers_cleanup) == 1
-    awaiting.withdraw_awaiting(shell)
-    assert not any(isinstance(t, awaiting.AwaitingCells) for t in shell.input_transformers_cleanup)
+    startup.install(shell)
+    startup.install(shell)
+    assert sum(isinstance(t, startup.AwaitingCells) for t in shell.input_transformers_cleanup) == 1
+    startup.withdraw_awaiting(shell)
+    assert not any(isinstance(t, startup.AwaitingCells) for t in shell.input_transformers_cleanup)
 
 
 def test_a_refused_option_in_the_first_cell_of_a_kernel_has_a_traceback_to_reply_with(

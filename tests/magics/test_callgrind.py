@@ -26,7 +26,7 @@ def timed(loaded: InteractiveShell) -> InteractiveShell:
 def test_a_process_that_is_still_starting_is_held_while_something_is_measured(
     timed: Any, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchbench_magic.core.counting import client
+    from torchbench_magic.counting import client
 
     done = timed.user_ns["done"] = []
     server = client.Server()
@@ -44,7 +44,7 @@ def test_a_process_that_is_still_starting_is_held_while_something_is_measured(
 @pytest.mark.valgrind
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 def test_a_cell_is_counted_and_its_difference_is_shown(timed: Any, run: Run) -> None:
-    from torchbench_magic.core.counting.client import the_server
+    from torchbench_magic.counting.client import the_server
 
     run(timed, "x = torch.randn(32, 32)\ndef twice(x):\n    return (x + x) * 2")
     shown = run(

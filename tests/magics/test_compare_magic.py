@@ -15,8 +15,8 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from tests.results.samples import lone, pair
 from torchbench_magic import load
-from torchbench_magic.core.timing import point_run
-from torchbench_magic.results.timing.across_runs.side_by_side import AXIS
+from torchbench_magic.timing import point_run
+from torchbench_magic.timing.across_runs import AXIS
 
 Run = Callable[..., str]
 QUICK = "-n 1 -r 2"

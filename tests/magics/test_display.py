@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.magics import display
-from torchbench_magic.magics.display import Output, ShownOnce
+from torchbench_magic.notebook import display
+from torchbench_magic.notebook.display import Output, ShownOnce
 
 
 class Publisher:
@@ -257,7 +257,7 @@ def test_what_is_cut_off_is_reached_by_the_name_that_holds_the_result(loaded: An
 
 
 def test_the_name_is_not_that_of_a_later_result(loaded: Any, run: Callable[..., str]) -> None:
-    from torchbench_magic.magics.display import _name_of
+    from torchbench_magic.notebook.display import _name_of
 
     run(loaded, "%timer -n 1 -r 2 -o first -- 1 + 1")
     assert _name_of(loaded, loaded.user_ns["first"]) == "_timer"

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from torchbench_magic.core.doctor import self_test
+from torchbench_magic.diagnosis import self_test
+from torchbench_magic.diagnosis.findings import Diagnosis, SelfTest
 from torchbench_magic.errors import Interrupted
-from torchbench_magic.magics.display import bundle_of
-from torchbench_magic.magics.reading.option_line import declared_options
-from torchbench_magic.magics.reading.options import DoctorOptions
-from torchbench_magic.results.machine.diagnosis import Diagnosis, SelfTest
+from torchbench_magic.notebook.display import bundle_of
+from torchbench_magic.notebook.option_parser import declared_options
+from torchbench_magic.notebook.options import DoctorOptions
 
 Run = Callable[..., str]
 VIEW = "application/vnd.jupyter.widget-view+json"

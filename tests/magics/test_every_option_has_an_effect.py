@@ -17,10 +17,9 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import torchbench_magic
 from torchbench_magic import load, load_trace
-from torchbench_magic.core.profiling import measured_cost
-from torchbench_magic.magics.reading.option_line import declared_options
-from torchbench_magic.magics.reading.options import TimerOptions
-from torchbench_magic.magics.reading.profiler_options import ProfilerOptions
+from torchbench_magic.notebook.option_parser import declared_options
+from torchbench_magic.notebook.options import ProfilerOptions, TimerOptions
+from torchbench_magic.profiling import cost
 
 Run = Callable[..., str]
 
@@ -74,7 +73,7 @@ def quiet_shows_nothing(bench: Bench) -> None:
 
 
 def explore_shows_the_widget_in_a_kernel(bench: Bench) -> None:
-    from torchbench_magic.magics.display import bundle_of
+    from torchbench_magic.notebook.display import bundle_of
 
     bench.shell.kernel = object()  # what tells a kernel from a terminal
     view = "application/vnd.jupyter.widget-view+json"
@@ -312,8 +311,8 @@ def callgrind_asks_for_instruction_counts(bench: Bench) -> None:
 
 
 def callgrind_form_is_the_form_that_is_counted(bench: Bench) -> None:
-    from torchbench_magic.core.timing import counted_alternatives
     from torchbench_magic.errors import CountError
+    from torchbench_magic.timing import counted_alternatives
 
     forms: list[str] = []
 
@@ -340,7 +339,7 @@ def cpp_reads_the_cell_as_cpp(bench: Bench) -> None:
 
 
 def global_setup_stands_at_the_level_of_the_file(bench: Bench) -> None:
-    from torchbench_magic.core.cpp import cpp_timer
+    from torchbench_magic.cpp import run as cpp_timer
     from torchbench_magic.errors import SnippetError
 
     texts: list[str] = []
@@ -400,7 +399,7 @@ TIMER: dict[str, Effect] = SHARED | {
 def engines_make_the_cell_a_job_of_ranks(bench: Bench) -> None:
     from tests.engines.conftest import PROFILE as CLUSTER
     from tests.engines.conftest import running_cluster
-    from torchbench_magic.results.ranks.rank_profiles import RankProfile
+    from torchbench_magic.cluster.ranks import RankProfile
 
     folder = Path("cluster")
     folder.mkdir()
@@ -616,7 +615,7 @@ def test_each_of_several_options_of_the_profile_has_its_effect_where_it_is_asked
     where = {frozenset(runs) for _, runs in TOGETHER.values()}
     assert len(where - {frozenset(), frozenset(range(5))}) == len(TOGETHER), "or an effect may be another's"
     monkeypatch.setenv("COLUMNS", "400")  # no table in parts
-    monkeypatch.setattr(measured_cost, "PAIRS", 2)
+    monkeypatch.setattr(cost, "PAIRS", 2)
     bench = measuring("tprofile", "")
     threads = bench.names["torch"].get_num_threads()
     bench.names["textwrap"] = textwrap

@@ -15,8 +15,8 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from tests.interrupting import PACKAGE, lines_run, with_interrupt_at
 from torchbench_magic import load
-from torchbench_magic.core.timing import counted_alternatives
-from torchbench_magic.magics import display
+from torchbench_magic.notebook import display
+from torchbench_magic.timing import counted_alternatives
 
 Run = Callable[..., str]
 QUICK = "-n 1 -r 3"
@@ -152,7 +152,7 @@ def test_an_interrupt_at_any_line_of_loading_or_unloading_leaves_neither_half_do
     def looking() -> int:
         return sum("_look_at_files" in str(each) for each in shell.events.callbacks["pre_run_cell"])
 
-    manager, folder = shell.extension_manager, PACKAGE / "magics"
+    manager, folder = shell.extension_manager, PACKAGE / "notebook"
     for loads, way in ((False, manager.unload_extension), (True, manager.load_extension)):
         back = manager.load_extension if not loads else manager.unload_extension
         if loads:

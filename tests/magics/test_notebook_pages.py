@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from IPython.utils.capture import capture_output
 
-from torchbench_magic.magics.notebook_pages import NotebookPage, page_of
+from torchbench_magic.notebook.hosts import NotebookPage, page_of
 
 
 class Shell:

@@ -140,7 +140,7 @@ def test_a_name_with_markup_quotes_and_newlines_stays_text(job: Any, run: Run) -
     run(job, f'%%tprofile\nwith torch.profiler.record_function("""{name}"""):\n    x.exp()\nNone')
     result = job.user_ns["_tprofile"]
     assert "a'b\"c</script><b>\nnew" in set(result.ops["op"])
-    from torchbench_magic.views.carriers.any_result import mimebundle
+    from torchbench_magic.show.renderers import mimebundle
 
     html = mimebundle(result)["text/html"]
     assert "</script><b>" not in html

@@ -62,13 +62,13 @@ def test_a_result_that_was_shown_stays_in_out_as_ever(loaded: Any, run: Run) -> 
 def test_memory_is_given_back_at_the_end_of_the_cell_that_lets_go_of_a_large_profile(
     loaded: Any, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchbench_magic.core.process import freed_memory
-    from torchbench_magic.core.profiling import large_profiles
+    from torchbench_magic.process import memory
+    from torchbench_magic.profiling import profile
 
     trims: list[int] = []
-    monkeypatch.setattr(large_profiles, "LARGE", 0)
-    monkeypatch.setattr(freed_memory, "_trim", lambda: lambda keep: trims.append(keep) or 1)
-    monkeypatch.setattr(freed_memory, "_resident_now", lambda: 0)
+    monkeypatch.setattr(profile, "LARGE", 0)
+    monkeypatch.setattr(memory, "_trim", lambda: lambda keep: trims.append(keep) or 1)
+    monkeypatch.setattr(memory, "_resident_now", lambda: 0)
     loaded.user_ns["x"] = 1.0
     run(loaded, "%tprofile -q x + 1")
     made = len(trims)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from torchbench_magic.magics import display
+from torchbench_magic.notebook import display
 
 SETUP = """
 import torch
@@ -72,7 +72,7 @@ def test_a_printer_of_the_users_own_stays(shell: InteractiveShell) -> None:
 
 
 def test_the_names_are_those_that_the_views_know() -> None:
-    from torchbench_magic.views.torch_forms import torch_results
+    from torchbench_magic.show import torch_results
 
     assert all(callable(getattr(torch_results, shower)) for shower in display._TORCHS.values())
 
@@ -83,7 +83,7 @@ def test_the_types_are_where_torch_has_them_and_torch_is_not_imported_for_it() -
         "import sys\nfrom IPython.core.interactiveshell import InteractiveShell\n"
         "shell = InteractiveShell.instance()\nshell.run_line_magic('load_ext', 'torchbench_magic')\n"
         "assert 'torch' not in sys.modules\n"
-        "from torchbench_magic.magics.display import _TORCHS\nfrom importlib import import_module\n"
+        "from torchbench_magic.notebook.display import _TORCHS\nfrom importlib import import_module\n"
         "for module, name in _TORCHS: assert getattr(import_module(module), name).__module__ == module, name\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -64,7 +64,7 @@ def test_a_failure_of_this_package_keeps_its_frames(loaded: Any, run: Run, monke
     def broken(*args: Any, **kwargs: Any) -> None:
         raise AttributeError("a bug")
 
-    monkeypatch.setattr("torchbench_magic.magics.timer.split_sections", broken)
+    monkeypatch.setattr("torchbench_magic.notebook.timer.split_sections", broken)
     shown = run(loaded, "%%timer\n1")
     assert "AttributeError: a bug" in shown
     assert "timer.py" in shown

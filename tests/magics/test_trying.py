@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.core.levers import insight_trial
 from torchbench_magic.errors import Interrupted
-from torchbench_magic.magics.reading.option_line import read_line
-from torchbench_magic.magics.reading.option_values import looks_like_levers
-from torchbench_magic.magics.reading.options import TimerOptions
-from torchbench_magic.results.insights import Cure, Insight
+from torchbench_magic.levers import trial
+from torchbench_magic.notebook.option_parser import looks_like_levers, read_line
+from torchbench_magic.notebook.options import TimerOptions
+from torchbench_magic.results import Cure, Insight
 
 Run = Callable[..., str]
 SHORT = "-t 1 -n 2 -r 6"
@@ -138,7 +137,7 @@ def test_after_ctrl_c_the_line_says_where_the_result_until_then_is(
     def interrupted(task: object) -> None:
         raise Interrupted(made)
 
-    monkeypatch.setattr(insight_trial, "try_levers", interrupted)
+    monkeypatch.setattr(trial, "try_levers", interrupted)
     assert "in a notebook: `sys.last_value.partial`" in run(ready, "asked.try_()")
     assert run(ready, "import sys; held = sys.last_value.partial") == ""
     assert ready.user_ns["held"] is made
@@ -185,8 +184,8 @@ def test_the_insights_of_a_profiled_cell_hold_its_text_and_no_object(ready: Any,
 
 
 def test_the_line_to_run_stands_with_the_cure(ready: Any) -> None:
-    from torchbench_magic.views.document import plain
-    from torchbench_magic.views.profiling.insight_lines import unfolding
+    from torchbench_magic.profiling.lines_view import unfolding
+    from torchbench_magic.show.document import plain
 
     said = [plain(line) for line in unfolding(insight("", "compile")).under]
     assert "Try. Try it: %%timer --try compile" in said

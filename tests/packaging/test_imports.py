@@ -63,8 +63,8 @@ import pandas, torch
 sys.modules |= {"fcntl": None, "resource": None}  # as where there is no POSIX: an import of them fails
 del os.memfd_create
 from torchbench_magic import compare, profile
-from torchbench_magic.core.counting.client import Server
-from torchbench_magic.core.counting.valgrind import launch
+from torchbench_magic.counting.client import Server
+from torchbench_magic.counting import launch
 from torchbench_magic.errors import MissingTool
 launch.why_unsupported = lambda: "not here"
 made = compare({"a": "sum(range(99))", "b": "len(str(9))"}, min_run_time=0.01, max_run_time=0.01)

@@ -125,8 +125,8 @@ def test_the_wheel_holds_the_front_end_the_types_and_the_startup_file(installed:
         names = archive.namelist()
     for wanted in (
         "torchbench_magic/py.typed",
-        "torchbench_magic/views/static/makers.js",
-        "torchbench_magic/views/static/table.js",
+        "torchbench_magic/show/static/makers.js",
+        "torchbench_magic/show/static/table.js",
         "torchbench_magic/examples/01_quickstart.ipynb",
     ):
         assert wanted in names

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from torchbench_magic.results.profiling.columns import MEMORY_COLUMNS, frame_of
-from torchbench_magic.results.profiling.profile import Profile
-from torchbench_magic.results.profiling.trace import EVENT_COLUMNS, SEGMENT_COLUMNS, Trace, compact
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.schema import MEMORY_COLUMNS, frame_of
+from torchbench_magic.profiling.trace import EVENT_COLUMNS, SEGMENT_COLUMNS, Trace, compact
 
 from .profiles import MS, profile_of_two_kernels
 

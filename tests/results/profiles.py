@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from torchbench_magic.results.profiling.columns import LINE_COLUMNS, OP_COLUMNS, frame_of
-from torchbench_magic.results.profiling.profile import Profile, Source
-from torchbench_magic.results.profiling.trace import (
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.schema import LINE_COLUMNS, OP_COLUMNS, frame_of
+from torchbench_magic.profiling.trace import (
     EVENT_COLUMNS,
     KINDS,
     NODE_COLUMNS,
     SEGMENT_COLUMNS,
+    Source,
     Trace,
     Track,
     compact,

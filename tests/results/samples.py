@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from torchbench_magic.results.machine.environment import Environment
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.subject import Subject
+from torchbench_magic.process.environment import Environment
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.samples import Subject
 
 HERE = Environment(
     python="3.11.7", torch="2.13.0", system="Linux x86_64", cpu="A", usable_cores=2, num_threads=1, load=0.5

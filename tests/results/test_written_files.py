@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from torchbench_magic.errors import InputError, TraceError
-from torchbench_magic.results.written_files import PAGE, STACKS, TRACE, FileKind, check_target, path_of, whole_file
+from torchbench_magic.files import PAGE, STACKS, TRACE, FileKind, check_target, path_of, whole_file
 
 CONTENT = {
     PAGE.name: b"<!doctype html><html><title>torchbench_magic: Comparison</title>",

@@ -8,13 +8,15 @@ import numpy as np
 import pandas as pd
 
 from torchbench_magic import units
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.machine.environment import Environment
-from torchbench_magic.results.profiling.columns import LINE_COLUMNS, OP_COLUMNS, frame_of
-from torchbench_magic.results.profiling.profile import Profile, ProfileOptions, Source
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.subject import Subject
-from torchbench_magic.views.drawing.flame import FlameGraph, Measure
+from torchbench_magic.process.environment import Environment
+from torchbench_magic.profiling.options import ProfileOptions
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.schema import LINE_COLUMNS, OP_COLUMNS, frame_of
+from torchbench_magic.profiling.trace import Source
+from torchbench_magic.results import Doubt
+from torchbench_magic.show.flame import FlameGraph, Measure
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.samples import Subject
 
 ENVIRONMENT = Environment(python="3.11.7", torch="2.13.0+cpu", usable_cores=2, num_threads=2)
 MIB = 2**20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchbench_magic.views.annotated_source import Region, coloured, regions, shown_lines
+from torchbench_magic.show.document import Region, coloured, regions, shown_lines
 
 TEXT = """import torch
 

@@ -17,14 +17,13 @@ from typing import Any
 import pytest
 
 from torchbench_magic import load_ranks
-from torchbench_magic.results.machine.diagnosis import Diagnosis, Finding, SelfTest
-from torchbench_magic.results.machine.engine_place import EnginePlace
-from torchbench_magic.results.profiling.profile_diff import ProfileDiff
-from torchbench_magic.results.timing.across_engines.joined_engines import join_engines
-from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.joined_comparisons import join_processes
-from torchbench_magic.results.timing.subject import Subject
+from torchbench_magic.cluster.timing import join_engines
+from torchbench_magic.diagnosis.findings import Diagnosis, Finding, SelfTest
+from torchbench_magic.process.environment import EnginePlace
+from torchbench_magic.profiling.diff import ProfileDiff
+from torchbench_magic.timing.across_runs import join_processes, side_by_side
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.samples import Subject
 
 from ..results.profiles import profile_of_two_kernels
 from ..results.samples import HERE, lone, pair

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from torchbench_magic.views.table import Cell, Column, Group, Row, Table
+from torchbench_magic.show.table import Cell, Column, Group, Row, Table
 
 COLUMNS = (Column("op", "operation", kind="code"), Column("ms", "self", "ms", "number"))
 

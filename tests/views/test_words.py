@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.rows import are_speeds
-from torchbench_magic.views.carriers import document_json, html, markdown, text
-from torchbench_magic.views.document import MOST_DOUBTS, plain
-from torchbench_magic.views.timing import comparison
+from torchbench_magic.results import Doubt
+from torchbench_magic.show import document_json, html, markdown, text
+from torchbench_magic.show.document import MOST_DOUBTS, plain
+from torchbench_magic.timing import view
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.samples import are_speeds
 
 from .builders import comparison_of
 from .profiling.loops.test_loops_shown import looped
@@ -59,13 +59,13 @@ def test_a_number_is_never_cut_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def figures(result: Comparison) -> set[str]:
-    table = comparison.document(result).tables[0]
+    table = view.document(result).tables[0]
     return set(re.findall(r"\d+\.\d+", text.table_text(table, width=text.columns_at_hand())))
 
 
 def test_a_table_in_parts_names_its_rows_in_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    parts = text.table_text(comparison.document(RESULTS["engines"]()).tables[0], width=60).split("\n\n")
+    parts = text.table_text(view.document(RESULTS["engines"]()).tables[0], width=60).split("\n\n")
     assert len(parts) > 1
     for part in parts:
         assert "mul" in part
@@ -86,7 +86,7 @@ BUSY = [
 
 
 def test_at_most_two_doubts_are_shown_and_the_rest_is_folded() -> None:
-    made = comparison.document(comparison_of(warnings=BUSY))
+    made = view.document(comparison_of(warnings=BUSY))
     assert text.render(made).count("\n! ") == MOST_DOUBTS + 1
     assert "! 2 more: .warnings" in text.render(made)
     assert markdown.render(made).count("\n> ") == MOST_DOUBTS + 1
@@ -98,7 +98,7 @@ def test_at_most_two_doubts_are_shown_and_the_rest_is_folded() -> None:
 
 
 def test_one_busy_machine_is_one_doubt() -> None:
-    first, *others = comparison.document(comparison_of(warnings=BUSY)).doubts
+    first, *others = view.document(comparison_of(warnings=BUSY)).doubts
     assert plain(first).startswith(
         "Busy machine (other processes used up to 1.0 cores, CPU pressure 62 %, IQR up to 2.8 %): absolute times are"
         " unreliable and can be many times too long; the ratios are still valid."
@@ -118,7 +118,7 @@ def test_the_sentence_and_the_table_tell_a_ratio_the_same_way(
     times: tuple[float, ...], word: str, figure: float
 ) -> None:
     made = comparison_of([(None, 1, times)], ("a", "b", "c")[: len(times)])
-    document = comparison.document(made)
+    document = view.document(made)
     (column,) = [at for at, column in enumerate(document.tables[0].columns) if column.name == "ratio"]
     assert document.tables[0].columns[column].unit == f"as {word}"
     other = {"fast": "as long", "long": "as fast"}[word]
@@ -170,7 +170,7 @@ def read_texts() -> tuple[tuple[str, str], ...]:
     found: list[tuple[str, str]] = []
     for path in (ROOT / "torchbench_magic").rglob("*.py"):
         found += ((str(path), one) for one in literals(path.read_text(encoding="utf-8")))
-    for path in (ROOT / "torchbench_magic" / "views" / "static").glob("*.js"):
+    for path in (ROOT / "torchbench_magic" / "show" / "static").glob("*.js"):
         found.append((str(path), "\n".join(re.findall(r'"[^"\n]*"|`[^`]*`', path.read_text(encoding="utf-8")))))
     for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         found.append((str(path), path.read_text(encoding="utf-8")))

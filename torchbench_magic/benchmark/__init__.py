@@ -35,7 +35,7 @@ from __future__ import annotations
 import math  # these three come along with torch's `import *`, so they do here
 from numbers import Number
 
-from torchbench_magic.benchmark import needs_torch  # noqa: F401  # the first: it says in one line what is wrong with it
+from . import needs_torch, op_fuzzers, utils  # noqa: F401  # the first: it says in one line what is wrong with it
 
 # isort: split
 import torch
@@ -49,8 +49,8 @@ from torchbench_magic.benchmark.utils.common import (
     trim_sigfig,
     unit_to_english,
 )
-from torchbench_magic.benchmark.utils.compare import Colorize, Compare
-from torchbench_magic.benchmark.utils.fuzzer import FuzzedParameter, FuzzedTensor, Fuzzer, ParameterAlias
+from torchbench_magic.benchmark.utils.compare import Colorize
+from torchbench_magic.benchmark.utils.fuzzer import FuzzedTensor, Fuzzer, ParameterAlias
 from torchbench_magic.benchmark.utils.sparse_fuzzer import FuzzedSparseTensor
 from torchbench_magic.benchmark.utils.timer import Language, Timer, timer
 from torchbench_magic.benchmark.utils.valgrind_wrapper.timer_interface import (
@@ -59,8 +59,9 @@ from torchbench_magic.benchmark.utils.valgrind_wrapper.timer_interface import (
     FunctionCount,
     FunctionCounts,
 )
+from torchbench_magic.timing.fuzzers import FuzzedParameter
+from torchbench_magic.timing.torch_compare import Compare
 
-from . import op_fuzzers, utils
 from .reexport import torch_names
 
 __all__ = [

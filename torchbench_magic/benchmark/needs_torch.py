@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchbench_magic.core.process.torch_import import import_torch
+from torchbench_magic.process.torch_import import import_torch
 
 __all__: list[str] = []
 

@@ -71,7 +71,7 @@ def state():
     # IPython writes its history when it likes to
     kinds = sorted(target.split("[")[0] for target in descriptors.values() if "/ipython/profile_default" not in target)
     hooks = torch.nn.modules.module
-    held = sys.modules.get("torchbench_magic.core.process.held_interrupts")
+    held = sys.modules.get("torchbench_magic.process.interrupts")
     monitoring = getattr(sys, "monitoring", None)
     return {
         "torch's profiler": [torch._C._autograd._profiler_enabled(), torch.autograd.profiler._is_profiler_enabled],

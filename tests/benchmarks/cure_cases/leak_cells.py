@@ -8,8 +8,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from torchbench_magic.results.insights import Insight
-from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.results import Insight
 
 __all__ = ["HEALTHY", "LEAKING", "LeakCell", "leaks_said", "profile_in_shell"]
 

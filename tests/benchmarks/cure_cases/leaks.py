@@ -17,8 +17,8 @@ from record import Figure, record  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
 from tests.benchmarks.cure_cases.leak_cells import HEALTHY, LEAKING, LeakCell, leaks_said, profile_in_shell  # noqa: E402
-from torchbench_magic.results.insights import Insight  # noqa: E402
-from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
+from torchbench_magic.profiling.profile import Profile  # noqa: E402
+from torchbench_magic.results import Insight  # noqa: E402
 
 
 def is_right(cell: LeakCell, said: list[Insight]) -> bool:

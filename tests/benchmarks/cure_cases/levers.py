@@ -27,7 +27,7 @@ from record import Figure, record  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
 from torchbench_magic import compare  # noqa: E402
-from torchbench_magic.views.timing.levers_tried import recommended  # noqa: E402
+from torchbench_magic.timing.levers_view import recommended  # noqa: E402
 
 ATTENTION = """
 class Attention(nn.Module):

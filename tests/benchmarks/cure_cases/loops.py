@@ -27,9 +27,9 @@ from tabulate import tabulate  # noqa: E402
 
 from tests.core.profiling.insight_runs import Planted, calm, profiled  # noqa: E402
 from torchbench_magic import profile  # noqa: E402
-from torchbench_magic.results.profiling.loops.outliers import outliers_of  # noqa: E402
-from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
-from torchbench_magic.results.timing.intervals import median_interval  # noqa: E402
+from torchbench_magic.profiling.loops.phases import outliers_of  # noqa: E402
+from torchbench_magic.profiling.profile import Profile  # noqa: E402
+from torchbench_magic.timing.intervals import median_interval  # noqa: E402
 
 OUTLIER = "outlier"
 BASE = """\

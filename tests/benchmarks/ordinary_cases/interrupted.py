@@ -65,7 +65,7 @@ CASES = [
     Case(
         "modules too small for the table of modules",
         "modules",
-        (_MANY, "%%tprofile\nmodel(x)", "from torchbench_magic.views.profiling.modules import modules_table"),
+        (_MANY, "%%tprofile\nmodel(x)", "from torchbench_magic.profiling.ops_view import modules_table"),
         """
 table = modules_table(_tprofile)
 shown = [row.cells[0].text.strip() for row in table.rows()]

@@ -6,7 +6,7 @@ from .case import Case
 
 _PRESSED = """
 import signal
-from torchbench_magic.core.counting import wire
+from torchbench_magic.counting import client as wire
 was = wire.Wire.read
 def read(self, size):
     signal.raise_signal(signal.SIGINT)

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from torchbench_magic.core.cluster_timing.host_lock import host_to_itself
+from torchbench_magic.cluster.on_engine import host_to_itself
 from torchbench_magic.errors import Busy
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no fcntl")
 
 HOLD = """
 import sys
-from torchbench_magic.core.cluster_timing.host_lock import host_to_itself
+from torchbench_magic.cluster.on_engine import host_to_itself
 with host_to_itself():
     print("held", flush=True)
     sys.stdin.readline()

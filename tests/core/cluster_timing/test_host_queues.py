@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchbench_magic.core.cluster_timing.host_queues import HostQueues, Share
+from torchbench_magic.cluster.timing import HostQueues, Share
 
 
 def numbers(begun: list[tuple[int, Share]]) -> list[tuple[int, int]]:

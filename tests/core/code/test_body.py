@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.core.code.body import compile_body, copied_tree, parse_body
-from torchbench_magic.results.cell_text import Body
+from torchbench_magic.cell_text import Body
+from torchbench_magic.process.code import compile_body, copied_tree, parse_body
 
 
 def test_the_trailing_expression_is_the_value() -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from torchbench_magic.core.code.coroutines import completed
+from torchbench_magic.process.code import completed
 
 
 async def two() -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchbench_magic.core.code.input_shapes import described, inputs_of
+from torchbench_magic.process.inputs import described, inputs_of
 
 
 class Holder:

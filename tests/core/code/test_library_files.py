@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import torchbench_magic
-from torchbench_magic.core.code import library_files
-from torchbench_magic.core.code.library_files import is_library_file, is_library_path, is_users_file
+from torchbench_magic.process import frame_owner
+from torchbench_magic.process.frame_owner import is_library_file, is_library_path, is_users_file
 
 
 @pytest.fixture
@@ -30,9 +30,9 @@ def python_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
 
 
 def _forget() -> None:
-    library_files._folders.cache_clear()
-    library_files._is_library_folder.cache_clear()
-    library_files.is_library_file.cache_clear()
+    frame_owner._folders.cache_clear()
+    frame_owner._is_library_folder.cache_clear()
+    frame_owner.is_library_file.cache_clear()
 
 
 def test_the_libraries_of_the_python_that_runs_are_libraries() -> None:

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from torchbench_magic.core.code.code_reads import names_looked_up
-from torchbench_magic.core.counting.count import Job, _compiled
-from torchbench_magic.core.counting.variables.shipping import pack_variables
-from torchbench_magic.core.interpreters.sent_task import packed
-from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.timing_task import Task
+from torchbench_magic.cell_text import Body
+from torchbench_magic.counting.count import Job, _compiled
 from torchbench_magic.errors import BodyError
-from torchbench_magic.results.cell_text import Body
+from torchbench_magic.process.code import names_looked_up
+from torchbench_magic.process.send import pack_variables
+from torchbench_magic.timing.plan import Plan
+from torchbench_magic.timing.processes import packed
+from torchbench_magic.timing.task import Task
 
 
 @pytest.mark.parametrize(

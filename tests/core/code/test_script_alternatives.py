@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from torchbench_magic import compare
-from torchbench_magic.core.timing.effects.unrun_generators import only_made
+from torchbench_magic.cell_text import Body
 from torchbench_magic.errors import BodyError, Busy, Interrupted, OptionError
-from torchbench_magic.results.cell_text import Body
+from torchbench_magic.timing.iterators import only_made
 
 QUICK: dict[str, Any] = {"threads": 1, "min_run_time": 0.02}
 
@@ -150,7 +150,7 @@ def test_a_failure_of_this_package_keeps_its_frames(monkeypatch: pytest.MonkeyPa
     def broken(*args: object, **kwargs: object) -> None:
         raise AttributeError("a bug")
 
-    monkeypatch.setattr("torchbench_magic.core.timing.point_run.warm_up", broken)
+    monkeypatch.setattr("torchbench_magic.timing.point_run.warm_up", broken)
     with pytest.raises(AttributeError) as caught:
         compare({"a": half}, **QUICK)
     assert "_prepare" in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from torchbench_magic.core.code.code_reads import globals_read
-from torchbench_magic.core.code.values_read import values_of, without_changed
-from torchbench_magic.results.timing.values_read import CHANGES, Value
+from torchbench_magic.process.code import globals_read
+from torchbench_magic.process.values import CHANGES, Value, values_of, without_changed
 
 
 def notebook(source: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torchbench_magic.core.compiler.breaks import break_in_words
+from torchbench_magic.process.compile_watch import break_in_words
 
 BUILTIN = """Failed to trace builtin operator
   Explanation: Dynamo does not know how to trace builtin operator `print` with argument types ['str'] (has_kwargs False)

@@ -12,9 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torchbench_magic.core.compiler import dynamo  # noqa: E402
-from torchbench_magic.core.compiler.compile_watch import CompiledFrame, CompileWatch  # noqa: E402
-from torchbench_magic.core.compiler.given_up import why_given_up  # noqa: E402
+from torchbench_magic.process import dynamo  # noqa: E402
+from torchbench_magic.process.compile_watch import CompiledFrame, CompileWatch, why_given_up  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("compiled_anew")
 
@@ -158,7 +157,7 @@ def test_a_limit_an_error_that_is_suppressed_and_a_break_in_a_loop_are_given_up(
 def test_a_compiler_that_is_imported_later_is_watched_too() -> None:
     text = (
         "import sys, torch\n"
-        "from torchbench_magic.core.compiler.compile_watch import CompileWatch\n"
+        "from torchbench_magic.process.compile_watch import CompileWatch\n"
         "assert 'torch._dynamo' not in sys.modules\n"
         "watch, before = CompileWatch(), list(sys.meta_path)\n"
         "watch.start()\n"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.core.compiler.guards import change_of, guard_text, value_after
+from torchbench_magic.process.dynamo import change_of, guard_text, value_after
 
 RECORDED = (  # torch 2.13's own texts
     ("0/0: n == 1        # y = x * n  # cell.py:14 in f\nUser stack trace:\n  File", "n == 1"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from torchbench_magic.core.counting.client import Server
+from torchbench_magic.counting.client import Server
 
 
 @pytest.fixture(scope="session")

@@ -17,18 +17,16 @@ from typing import Any
 import pytest
 import torch
 
-from torchbench_magic.core.counting import callgrind_file, client
-from torchbench_magic.core.counting.client import CodeFailed, NotStarted, Server
-from torchbench_magic.core.counting.count import Job, count_instructions
-from torchbench_magic.core.counting.count_options import Counting
-from torchbench_magic.core.counting.valgrind import launch, leftovers
-from torchbench_magic.core.counting.variables import tensor_bytes
-from torchbench_magic.core.counting.variables.shipping import pack_variables, unpack_variables
-from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.timer import compare_bodies
-from torchbench_magic.core.timing.timing_task import Task
+from torchbench_magic.cell_text import Body
+from torchbench_magic.counting import callgrind_file, client, launch, lease
+from torchbench_magic.counting.client import CodeFailed, NotStarted, Server
+from torchbench_magic.counting.count import Job, count_instructions
 from torchbench_magic.errors import CountError, MissingTool
-from torchbench_magic.results.cell_text import Body
+from torchbench_magic.process import send
+from torchbench_magic.process.send import pack_variables, unpack_variables
+from torchbench_magic.timing.plan import Counting, Plan
+from torchbench_magic.timing.run import compare_bodies
+from torchbench_magic.timing.task import Task
 
 NAMES: dict[str, Any] = {"__name__": "__main__", "torch": torch, "x": torch.ones(4, 8)}
 
@@ -103,7 +101,7 @@ def test_a_full_disk_is_told_when_tensors_cannot_be_handed_over(monkeypatch: pyt
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(tensor_bytes.os, "posix_fallocate", full)
+    monkeypatch.setattr(send.os, "posix_fallocate", full)
     with pytest.raises(CountError, match=r"cannot be sent: No space left on device; free memory"):
         pack_variables(["v"], {"v": torch.ones(1 << 18)})
 
@@ -195,7 +193,7 @@ def test_a_directory_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch
     def full(**_: Any) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(leftovers.tempfile, "mkdtemp", full)
+    monkeypatch.setattr(lease.tempfile, "mkdtemp", full)
     monkeypatch.setattr(launch, "program", lambda: "valgrind")
     with pytest.raises(NotStarted, match="cannot be started: No space left on device"):
         Server().start()
@@ -257,9 +255,9 @@ def test_two_kernels_at_once_count_the_same_and_python_need_not_be_on_the_path(s
     elsewhere.mkdir()
     code = (
         "import torch\n"
-        "from torchbench_magic.core.counting.client import the_server\n"
-        "from torchbench_magic.core.counting.count import Job, count_instructions\n"
-        "from torchbench_magic.results.cell_text import Body\n"
+        "from torchbench_magic.counting.client import the_server\n"
+        "from torchbench_magic.counting.count import Job, count_instructions\n"
+        "from torchbench_magic.cell_text import Body\n"
         "names = {'__name__': '__main__', 'torch': torch, 'x': torch.ones(4, 8)}\n"
         "the_server().start()\n"
         "print('started', flush=True)\n"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from torchbench_magic.core.counting.callgrind_file import parse, since
+from torchbench_magic.counting.callgrind_file import parse, since
 from torchbench_magic.errors import CountError
 
 FILE = """\

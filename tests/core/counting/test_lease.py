@@ -18,10 +18,9 @@ from typing import Any
 import pytest
 import torch
 
-from torchbench_magic.core.counting import client
-from torchbench_magic.core.counting.client import NotStarted, Server
-from torchbench_magic.core.counting.valgrind import keeper, lease, leftovers
-from torchbench_magic.core.counting.valgrind.lease import Lease
+from torchbench_magic.counting import client, keeper, lease
+from torchbench_magic.counting.client import NotStarted, Server
+from torchbench_magic.counting.lease import Lease
 
 pytestmark = [pytest.mark.valgrind, pytest.mark.skipif(sys.platform != "linux", reason="valgrind counts on Linux only")]
 
@@ -65,7 +64,7 @@ def pids(file: Path) -> list[int]:
 
 
 def gone(pid: int) -> bool:
-    return leftovers.work_done(pid) is None
+    return lease.work_done(pid) is None
 
 
 def folders(where: Path) -> list[Path]:
@@ -87,7 +86,7 @@ KERNEL = """
 import os, sys, time, types
 import tempfile
 sys.modules["torch"] = types.SimpleNamespace(**{torch})  # all that is asked of it, without its import
-from torchbench_magic.core.counting.valgrind.lease import Lease
+from torchbench_magic.counting.lease import Lease
 held = Lease.take((), {idle})
 while not held.look(0.1):
     pass

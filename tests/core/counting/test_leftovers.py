@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from torchbench_magic.core.counting import client
-from torchbench_magic.core.counting.client import NotStarted, Server
-from torchbench_magic.core.counting.valgrind import leftovers
+from torchbench_magic.counting import client, lease
+from torchbench_magic.counting.client import NotStarted, Server
 
 pytestmark = [
     pytest.mark.valgrind,
@@ -112,7 +111,7 @@ def test_a_killed_notebook_takes_a_hanging_valgrind_and_the_folder_along(hanging
     code = f"""
         import tempfile, time
         tempfile.tempdir = {str(hanging)!r}
-        from torchbench_magic.core.counting.client import Server
+        from torchbench_magic.counting.client import Server
         server = Server(idle=0)
         server.begin()
         print(server.pid, server._lease._keeper.pid, flush=True)
@@ -131,16 +130,16 @@ def test_a_killed_notebook_takes_a_hanging_valgrind_and_the_folder_along(hanging
 
 def test_the_next_start_sweeps_folders_that_nobody_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    held, left, just_made, old = (leftovers.new_directory() for _ in range(4))
-    lock = leftovers.locked_output(held)
-    leftovers.locked_output(left).close()
+    held, left, just_made, old = (lease.new_directory() for _ in range(4))
+    lock = lease.locked_output(held)
+    lease.locked_output(left).close()
     os.utime(old, (1, 1))
     (tmp_path / "torchbench-count-link").symlink_to(tmp_path)
     try:
-        assert sorted(leftovers.remove_leftovers()) == sorted([left, old])
+        assert sorted(lease.remove_leftovers()) == sorted([left, old])
         assert Path(held).is_dir()
         assert Path(just_made).is_dir()
         assert tmp_path.is_dir()
     finally:
         lock.close()
-    assert leftovers.remove_leftovers() == [held]
+    assert lease.remove_leftovers() == [held]

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 import torch
 
-from torchbench_magic.core.counting.client import CodeFailed, Server
-from torchbench_magic.core.counting.count import Job, count_instructions
-from torchbench_magic.core.counting.valgrind import launch
+from torchbench_magic.cell_text import Body
+from torchbench_magic.counting import launch
+from torchbench_magic.counting.client import CodeFailed, Server
+from torchbench_magic.counting.count import Job, count_instructions
 from torchbench_magic.errors import BodyError, CountError
-from torchbench_magic.results.cell_text import Body
 
 pytestmark = pytest.mark.valgrind
 
@@ -316,9 +316,9 @@ def test_a_shifted_layout_is_the_same_code(server: Server, names: dict[str, Any]
 def test_another_kernel_is_served_by_the_same_process_with_the_same_numbers(server: Server) -> None:
     code = (
         "import torch\n"
-        "from torchbench_magic.core.counting.client import the_server\n"
-        "from torchbench_magic.core.counting.count import Job, count_instructions\n"
-        "from torchbench_magic.results.cell_text import Body\n"
+        "from torchbench_magic.counting.client import the_server\n"
+        "from torchbench_magic.counting.count import Job, count_instructions\n"
+        "from torchbench_magic.cell_text import Body\n"
         "names = {'__name__': '__main__', 'torch': torch, 'x': torch.ones(4, 8)}\n"
         "job = Job(Body('x @ x.t()', '<another>'), names, 20)\n"
         "print(count_instructions(job, the_server())[0][0].total, the_server().pid)\n"
@@ -356,7 +356,7 @@ def test_a_killed_server_is_told_and_the_next_call_starts_another(
 @pytest.mark.slow
 def test_the_server_is_gone_with_the_notebook(tmp_path: Path) -> None:
     code = (
-        "import os\nfrom torchbench_magic.core.counting.client import Server\ns = Server(idle=0)\n"
+        "import os\nfrom torchbench_magic.counting.client import Server\ns = Server(idle=0)\n"
         "s.begin()\nprint(s.pid, s._lease.directory, flush=True)\nos._exit(0)\n"
     )
     root = str(Path(__file__).parents[3])

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from torchbench_magic.core.cpp import build
-from torchbench_magic.core.cpp.snippet import Snippet, compile_snippets
-from torchbench_magic.core.cpp.source import Snip
-from torchbench_magic.results.cell_text import Body
+from torchbench_magic.cell_text import Body
+from torchbench_magic.cpp import build
+from torchbench_magic.cpp.build import Snip
+from torchbench_magic.cpp.run import Snippet, compile_snippets
 
 NOPS = """asm volatile(".rept {0}\\n nop\\n .endr");"""
 

@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from torchbench_magic.core.cpp import build as building
-from torchbench_magic.core.cpp import cache as caching
-from torchbench_magic.core.cpp.build import build
-from torchbench_magic.core.cpp.source import Snip
-from torchbench_magic.core.cpp.toolchain import find_toolchain
+from torchbench_magic.cell_text import Body
+from torchbench_magic.cpp import build as building
+from torchbench_magic.cpp import build as caching
+from torchbench_magic.cpp.build import Snip, build, find_toolchain
 from torchbench_magic.errors import MissingTool, SnippetError
-from torchbench_magic.results.cell_text import Body
 
 
 def runs(log: Path) -> list[str]:

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from torchbench_magic.core.cpp.build import build
-from torchbench_magic.core.cpp.cache import Cache, the_cache
-from torchbench_magic.core.cpp.source import Snip
+from torchbench_magic.cpp.build import Cache, Snip, build, the_cache
 
 ROOT = os.geteuid() == 0
 

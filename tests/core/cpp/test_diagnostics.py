@@ -7,9 +7,8 @@ import subprocess
 
 import pytest
 
-from torchbench_magic.core.cpp.diagnostics import faults_of, told, unknown_names
-from torchbench_magic.core.cpp.source import Snip
-from torchbench_magic.results.cell_text import Body
+from torchbench_magic.cell_text import Body
+from torchbench_magic.cpp.build import Snip, faults_of, told, unknown_names
 
 SHELL = """\
 #include <cstdint>

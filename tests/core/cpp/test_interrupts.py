@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from tests.interrupting import lines_run, with_interrupt_at
-from torchbench_magic.core.cpp import muted_output, snippet_bodies
-from torchbench_magic.core.machine.clocks import Clocks
-from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
+from torchbench_magic.cpp import run as muted_output
+from torchbench_magic.cpp import run as snippet_bodies
+from torchbench_magic.process.contention import Clocks
+from torchbench_magic.process.interrupts import interrupts_held, interrupts_let_through
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="descriptors and processes are read in /proc")
 
@@ -91,7 +92,7 @@ def killed(tmp_path: Path) -> Any:
 
 def test_a_compiler_ends_with_the_notebook_and_leaves_no_folder(killed: Any, pretender: Path, tmp_path: Path) -> None:
     text = """
-        from torchbench_magic.core.cpp.snippet import compile_snippet
+        from torchbench_magic.cpp.run import compile_snippet
         compile_snippet("int x = 1;")
     """
     cache = tmp_path / "cache of the killed"
@@ -107,7 +108,7 @@ def test_a_first_call_that_never_returns_ends_with_the_notebook(killed: Any, tmp
         pytest.skip("no compiler of C")
     text = f"""
         from pathlib import Path
-        from torchbench_magic.core.cpp.first_call import try_out
+        from torchbench_magic.cpp.run import try_out
         try_out("endless", Path({str(library)!r}), 1)
     """
     killed(text, 1)

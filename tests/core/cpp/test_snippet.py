@@ -15,18 +15,14 @@ from pathlib import Path
 import pytest
 
 from torchbench_magic import load
-from torchbench_magic.core.counting.client import CodeFailed, Server, close_server, the_server
-from torchbench_magic.core.counting.count import LibraryJob, count_instructions
-from torchbench_magic.core.counting.count_options import Counting
-from torchbench_magic.core.cpp.cpp_timer import SnippetTask, compare_snippets
-from torchbench_magic.core.cpp.first_call import try_out
-from torchbench_magic.core.cpp.muted_output import Silence
-from torchbench_magic.core.cpp.snippet import Snippet
-from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.cell_text import Body
+from torchbench_magic.counting.client import CodeFailed, Server, close_server, the_server
+from torchbench_magic.counting.count import LibraryJob, count_instructions
+from torchbench_magic.cpp.run import Silence, Snippet, SnippetTask, compare_snippets, try_out
 from torchbench_magic.errors import OptionError, SnippetError
-from torchbench_magic.results.cell_text import Body
-from torchbench_magic.results.timing.identity import identity_of
-from torchbench_magic.results.timing.subject import Subject
+from torchbench_magic.timing.identity import identity_of
+from torchbench_magic.timing.plan import Counting, Plan
+from torchbench_magic.timing.samples import Subject
 
 from .conftest import SNIPS
 

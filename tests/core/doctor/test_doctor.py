@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 
 import torchbench_magic
-from torchbench_magic.core.doctor import examination, self_test
-from torchbench_magic.core.doctor.examination import doctor, findings_of
-from torchbench_magic.core.doctor.outside_load import WatchedLoad
-from torchbench_magic.core.doctor.self_test import CASES, self_test_findings, self_tests
-from torchbench_magic.core.progress import NO_PROGRESS
+from torchbench_magic.diagnosis import examination, self_test
+from torchbench_magic.diagnosis.examination import WatchedLoad, doctor, findings_of
+from torchbench_magic.diagnosis.findings import SelfTest
+from torchbench_magic.diagnosis.self_test import CASES, self_test_findings, self_tests
 from torchbench_magic.errors import Interrupted
-from torchbench_magic.results.machine.contention import Contention
-from torchbench_magic.results.machine.diagnosis import SelfTest
+from torchbench_magic.process.contention import Contention
+from torchbench_magic.process.interrupts import NO_PROGRESS
 
 from .trees import tree
 

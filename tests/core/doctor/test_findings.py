@@ -11,17 +11,28 @@ from pathlib import Path
 
 import pytest
 
-from torchbench_magic.core.doctor.builds import Builds, build_findings, read_builds
-from torchbench_magic.core.doctor.limits import CoreLimits, core_limits, limit_findings, memory_findings
-from torchbench_magic.core.doctor.outside_load import BusyProcess, WatchedLoad, load_findings, watch_load
-from torchbench_magic.core.doctor.processor import processor_findings
-from torchbench_magic.core.doctor.runtimes import runtime_findings
-from torchbench_magic.core.doctor.tools import Accelerators, accelerator_finding, read_accelerators, tool_findings
-from torchbench_magic.core.machine.contention import Counters
-from torchbench_magic.core.machine.facts.cgroups import Limit
-from torchbench_magic.core.machine.facts.native_libraries import NativeLibrary
-from torchbench_magic.results.machine.contention import Contention
-from torchbench_magic.results.machine.diagnosis import Finding
+from torchbench_magic.diagnosis.examination import (
+    Accelerators,
+    Builds,
+    BusyProcess,
+    CoreLimits,
+    WatchedLoad,
+    accelerator_finding,
+    build_findings,
+    core_limits,
+    limit_findings,
+    load_findings,
+    memory_findings,
+    processor_findings,
+    read_accelerators,
+    read_builds,
+    runtime_findings,
+    tool_findings,
+    watch_load,
+)
+from torchbench_magic.diagnosis.findings import Finding
+from torchbench_magic.process.contention import Contention, Counters
+from torchbench_magic.process.machine import Limit, NativeLibrary
 
 from .trees import tree
 
@@ -224,7 +235,7 @@ def test_memory(tmp_path: Path, files: dict[str, str], expected: dict[str, str])
 def test_a_limit_that_ends_the_process_is_said() -> None:
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_CPU, (500, 500))\n"
-        "from torchbench_magic.core.doctor.limits import memory_findings\n"
+        "from torchbench_magic.diagnosis.examination import memory_findings\n"
         "print([(one.state, one.text) for one in memory_findings() if one.kind == 'ulimit'])"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

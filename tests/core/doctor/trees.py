@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchbench_magic.core.machine.facts.system_files import SystemFiles
+from torchbench_magic.process.machine import SystemFiles
 
 
 def tree(root: Path, files: dict[str, str]) -> SystemFiles:

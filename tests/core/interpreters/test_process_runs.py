@@ -25,14 +25,14 @@ import torch
 import torchbench_magic
 from tests.every_case import every_case
 from torchbench_magic.benchmark import Timer
-from torchbench_magic.core.interpreters.process_runs import compare_in_processes
-from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.points.points_asked import points_of
-from torchbench_magic.core.timing.points.sweep import sweep_points
-from torchbench_magic.core.timing.timing_task import Task
+from torchbench_magic.cell_text import Body
 from torchbench_magic.errors import BodyError, CheckFailed, Interrupted, OptionError
-from torchbench_magic.results.cell_text import Body
-from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.fuzzers import points_of
+from torchbench_magic.timing.plan import Plan
+from torchbench_magic.timing.processes import compare_in_processes
+from torchbench_magic.timing.sweep import sweep_points
+from torchbench_magic.timing.task import Task
 
 pytestmark = pytest.mark.interpreter
 
@@ -390,7 +390,7 @@ def test_another_ctrl_c_while_the_interpreter_is_ended_leaves_nothing_open(monke
 def test_it_is_known_where_all_processes_have_the_same_addresses(without: list[str]) -> None:
     if without and shutil.which("setarch") is None:
         pytest.skip("setarch (util-linux) is not installed")
-    code = "from torchbench_magic.core.interpreters.interpreter import fixed_addresses; print(fixed_addresses())"
+    code = "from torchbench_magic.timing.processes import fixed_addresses; print(fixed_addresses())"
     done = subprocess.run([*without, sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(bool(without))
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from torchbench_magic import compare
-from torchbench_magic.core.levers.asked import check_levers
 from torchbench_magic.errors import OptionError
-from torchbench_magic.results.insights import Cure, Insight
-from torchbench_magic.views.document import plain
-from torchbench_magic.views.timing.comparison import document
+from torchbench_magic.levers.trial import check_levers
+from torchbench_magic.results import Cure, Insight
+from torchbench_magic.show.document import plain
+from torchbench_magic.timing.view import document
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from torchbench_magic.core.levers.attention import with_fused_attention
+from torchbench_magic.levers.fused_attention import with_fused_attention
 
 FORMS = {
     "one expression": "out = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(16), dim=-1) @ v",

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from torchbench_magic.core.compiler.dynamo import compiled_of
-from torchbench_magic.core.levers import trials
-from torchbench_magic.core.levers.asked import levers_asked
-from torchbench_magic.core.levers.lever import DoesNotApply, Site
-from torchbench_magic.core.timing import device
-from torchbench_magic.views.timing.levers_tried import recommended
+from torchbench_magic.levers import trial
+from torchbench_magic.levers.kinds import DoesNotApply, Site
+from torchbench_magic.levers.trial import levers_asked
+from torchbench_magic.process import device
+from torchbench_magic.process.dynamo import compiled_of
+from torchbench_magic.timing.levers_view import recommended
 
 from .test_trying import in_names, reasons, row, tried
 
@@ -115,7 +115,7 @@ def test_a_compilation_that_never_ends_is_ended_and_said(
 
     class ShortWhereItCompiles:
         def update(self, done: float, total: float | None, what: str) -> None:
-            monkeypatch.setattr(trials, "DEADLINE_S", 3.0 if "compil" in what else 120.0)
+            monkeypatch.setattr(trial, "DEADLINE_S", 3.0 if "compil" in what else 120.0)
 
     setup = """
 x = torch.ones(2)
@@ -134,7 +134,7 @@ def test_a_cell_that_is_compiled_anew_in_each_call_has_no_time_and_says_so(monke
     """A compiler that counts a graph with each call."""
     monkeypatch.setattr(torch, "compile", lambda function, **options: function)
     counted = iter(range(100))
-    monkeypatch.setattr(trials, "graphs_compiled", lambda: next(counted))
+    monkeypatch.setattr(trial, "graphs_compiled", lambda: next(counted))
     result = tried("f(x)", "compile", setup=FUNCTION)
     assert "compiled again in each of three calls" in reasons(result)["compile"]
 

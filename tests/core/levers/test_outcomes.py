@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchbench_magic.core.levers.outcomes import CallOutcome, compared, detached, differs_in, not_comparable, only_tiny
+from torchbench_magic.levers.calls import CallOutcome, compared, detached, differs_in, not_comparable, only_tiny
 
 ONE = torch.tensor([1.0, 2.0])
 NAN = torch.tensor([1.0, math.nan])

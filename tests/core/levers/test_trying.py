@@ -15,17 +15,17 @@ from torch import nn
 from tests.core.timing.fake_clock import FakeClock
 from tests.every_case import every_case
 from torchbench_magic import Comparison, compare, load
-from torchbench_magic.core.levers import trials
-from torchbench_magic.core.levers.lever import Change, DoesNotApply, Site
-from torchbench_magic.core.levers.trying import try_levers
-from torchbench_magic.core.machine.clocks import Clocks
-from torchbench_magic.core.timing.block_requests import Steps
-from torchbench_magic.core.timing.effects import only_first_call
-from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.timing_task import Task
+from torchbench_magic.cell_text import Body
 from torchbench_magic.errors import BodyError, OptionError
-from torchbench_magic.results.cell_text import Body
-from torchbench_magic.views.timing.levers_tried import recommended
+from torchbench_magic.levers import trial
+from torchbench_magic.levers.kinds import Change, DoesNotApply, Site
+from torchbench_magic.levers.trial import try_levers
+from torchbench_magic.process.contention import Clocks
+from torchbench_magic.timing import first_call
+from torchbench_magic.timing.levers_view import recommended
+from torchbench_magic.timing.plan import Plan
+from torchbench_magic.timing.task import Task
+from torchbench_magic.timing.timed_loop import Steps
 
 TRAINING = """
 import torch
@@ -292,7 +292,7 @@ def test_what_a_lever_changes_out_of_its_sight_is_put_back_before_the_next(monke
             self.seen.append(counts["calls"])
             raise DoesNotApply("it only looks")
 
-    monkeypatch.setattr(trials, "levers_asked", lambda names, site: [Looking(), Hiding(), Looking()])
+    monkeypatch.setattr(trial, "levers_asked", lambda names, site: [Looking(), Hiding(), Looking()])
     result = in_names({"f": f, "torch": torch}, "f(0)", "no_grad")
     assert "hiding" in result.frame["description"].tolist()
     assert Looking.seen == [0, 0]
@@ -304,7 +304,7 @@ def test_an_exception_of_the_cell_as_it_is_propagates() -> None:
 
 
 def test_a_lever_that_never_ends_is_ended_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "DEADLINE_S", 0.2)
+    monkeypatch.setattr(trial, "DEADLINE_S", 0.2)
     handler, is_set = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)[0] > 0
     setup = "import time\nw = torch.ones(2, requires_grad=True)"
     result = tried("while not torch.is_grad_enabled(): time.sleep(0.01)\nw * 2", "no_grad", setup=setup)
@@ -482,8 +482,8 @@ def test_what_every_call_writes_is_no_result_kept_by_the_first_call_however_long
         yield from ()
         return True, 0
 
-    monkeypatch.setattr(only_first_call, "SLOWER", 0.0)
-    monkeypatch.setattr(only_first_call, "is_slow_again", is_slow_again)
+    monkeypatch.setattr(first_call, "SLOWER", 0.0)
+    monkeypatch.setattr(first_call, "is_slow_again", is_slow_again)
     cell = (
         "stats = {'steps': 0}\nlog = []\nclass Net: calls = 0\nnet = Net()\nnet.n = 0\nnth = 0\n"
         "def step():\n    global nth\n    nth += 1\n    stats['steps'] += 1\n    log.append(1)\n    Net.calls += 1\n"

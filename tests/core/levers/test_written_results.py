@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from tests.every_case import every_case
-from torchbench_magic.core.timing.effects.restoring import written_objects
 from torchbench_magic.errors import BodyError, Interrupted
-from torchbench_magic.views.timing.levers_tried import recommended
+from torchbench_magic.timing import written_objects
+from torchbench_magic.timing.levers_view import recommended
 
 from .test_trying import in_names, row, tried
 

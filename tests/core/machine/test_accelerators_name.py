@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchbench_magic.core.machine import environment
-from torchbench_magic.core.machine.environment import read_environment
+from torchbench_magic.process import environment
+from torchbench_magic.process.environment import read_environment
 
 
 @pytest.mark.parametrize(

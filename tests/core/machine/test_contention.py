@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from torchbench_magic.core.machine import contention
-from torchbench_magic.core.machine.contention import Counters, blurred, contention_between
+from torchbench_magic.process import contention
+from torchbench_magic.process.contention import Counters, blurred, contention_between
 
 LINUX = pytest.mark.skipif(not os.path.exists("/proc/stat"), reason="counters of the kernel are Linux's")
 

@@ -8,13 +8,8 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.core.machine import devices_in_use as module
-from torchbench_magic.core.machine.devices_in_use import (
-    devices_in_use,
-    note_tracer,
-    traced_launches,
-    wait_for_devices,
-)
+from torchbench_magic.process import device as module
+from torchbench_magic.process.device import devices_in_use, note_tracer, traced_launches, wait_for_devices
 
 
 class FakeTorch(SimpleNamespace):

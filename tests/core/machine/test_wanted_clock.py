@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from torchbench_magic.core.machine.wanted_clock import WantedClock
+from torchbench_magic.process.contention import WantedClock
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts the waiting for a core")
 BUSY = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nprint(flush=True)\nwhile True: pass"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from torchbench_magic.core.process.held_interrupts import hear_interrupt, interrupts_held, interrupts_let_through
+from torchbench_magic.process.interrupts import hear_interrupt, interrupts_held, interrupts_let_through
 
 
 @pytest.fixture(autouse=True)
@@ -307,7 +307,7 @@ def test_one_that_comes_as_a_block_is_entered_or_left_is_neither_lost_nor_leaves
     """At each line of both, by a trace function."""
     import sys
 
-    from torchbench_magic.core.process import held_interrupts
+    from torchbench_magic.process import interrupts
 
     def block() -> None:
         with interrupts_held():
@@ -325,7 +325,7 @@ def test_one_that_comes_as_a_block_is_entered_or_left_is_neither_lost_nor_leaves
             return local
 
         def called(frame: types.FrameType, event: str, _: object) -> object:
-            return local if frame.f_code.co_filename == held_interrupts.__file__ else None
+            return local if frame.f_code.co_filename == interrupts.__file__ else None
 
         sys.settrace(called)  # type: ignore[arg-type]
         try:
@@ -343,5 +343,5 @@ def test_one_that_comes_as_a_block_is_entered_or_left_is_neither_lost_nor_leaves
             at(line)
         assert done in ([], ["begun", "ended"]), line
         assert signal.getsignal(signal.SIGINT) is before, line
-        assert held_interrupts._now.depth == 0, line
-        assert held_interrupts._now.base is None, line
+        assert interrupts._now.depth == 0, line
+        assert interrupts._now.base is None, line

@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from torchbench_magic import compare
-from torchbench_magic.core.process.run_settings import CountingSink, output_to
-from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.process.settings import CountingSink, output_to
+from torchbench_magic.timing.comparison import Comparison
 
 
 def test_the_main_thread_shows_what_it_prints_while_another_one_measures(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from torchbench_magic.core.profiling.profiler import Asked
-from torchbench_magic.results.profiling.profile_options import ProfileOptions
+from torchbench_magic.profiling.options import ProfileOptions
+from torchbench_magic.profiling.profiler import Asked
 
 __all__ = ["asked"]
 

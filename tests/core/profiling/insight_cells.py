@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from torchbench_magic import load_trace
-from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.profiling.profile import Profile
 
 from .insight_runs import Planted, found, profiled
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torchbench_magic.core.code.body import compile_body
-from torchbench_magic.core.profiling.profiler import profile_body
-from torchbench_magic.results.cell_text import Body, CellText
-from torchbench_magic.results.machine.load_doubts import LOAD_KINDS
-from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.cell_text import Body, CellText
+from torchbench_magic.process.code import compile_body
+from torchbench_magic.process.contention import LOAD_KINDS
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.profiler import profile_body
 
 from .asking import asked
 

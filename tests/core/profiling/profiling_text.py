@@ -5,10 +5,10 @@ from __future__ import annotations
 import linecache
 from typing import Any
 
-from torchbench_magic.core.code.body import compile_body
-from torchbench_magic.core.profiling.profiler import Outcome, profile_body
-from torchbench_magic.core.profiling.recording import recorded_run as run_module
-from torchbench_magic.results.cell_text import Body, CellText
+from torchbench_magic.cell_text import Body, CellText
+from torchbench_magic.process.code import compile_body
+from torchbench_magic.profiling import recording as run_module
+from torchbench_magic.profiling.profiler import Outcome, profile_body
 
 from .asking import asked
 from .running import KeptKineto

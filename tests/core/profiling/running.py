@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torchbench_magic.core.code.body import compile_body
-from torchbench_magic.core.profiling.profiler import Outcome, profile_body, profile_body_async
-from torchbench_magic.core.profiling.recording import recorded_run as run_module
-from torchbench_magic.core.profiling.torch_events.kineto import Kineto
-from torchbench_magic.results.cell_text import Body, CellText
+from torchbench_magic.cell_text import Body, CellText
+from torchbench_magic.process.code import compile_body
+from torchbench_magic.profiling import recording as run_module
+from torchbench_magic.profiling.kineto import Kineto
+from torchbench_magic.profiling.profiler import Outcome, profile_body, profile_body_async
 
 from .asking import asked
 from .cases import Case

@@ -11,8 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torchbench_magic import load  # noqa: E402
-from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
-from torchbench_magic.views.profiling.profile import document  # noqa: E402
+from torchbench_magic.profiling.profile import Profile  # noqa: E402
+from torchbench_magic.profiling.view import document  # noqa: E402
 
 from .insight_runs import calm  # noqa: E402
 from .profiling_text import profiled  # noqa: E402
@@ -279,7 +279,7 @@ def test_what_was_compiled_is_kept_in_the_store_and_shown_behind_the_switch(tmp_
 
 
 def test_a_look_at_the_compiler_that_fails_is_said_and_the_cell_runs_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchbench_magic.core.compiler import dynamo
+    from torchbench_magic.process import dynamo
 
     monkeypatch.setattr(dynamo, "being_compiled", lambda: 1 / 0)
     made = seen(LIMIT)

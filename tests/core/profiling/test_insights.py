@@ -10,9 +10,9 @@ from pathlib import Path
 
 from tests.every_case import every_case
 from torchbench_magic import load_trace
-from torchbench_magic.results.insights import Insight
-from torchbench_magic.results.profiling.profile import Profile
-from torchbench_magic.results.storage.store import load, save
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.results import Insight
+from torchbench_magic.storage.store import load, save
 
 from .insight_cells import HEALTHY, SLOW, recorded
 from .insight_runs import Planted, found, profiled

@@ -11,9 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torchbench_magic import load_trace, profile  # noqa: E402
-from torchbench_magic.core.profiling import large_profiles  # noqa: E402
-from torchbench_magic.core.profiling import profiler as module  # noqa: E402
-from torchbench_magic.core.profiling.torch_events import kineto  # noqa: E402
+from torchbench_magic.profiling import kineto  # noqa: E402
+from torchbench_magic.profiling import profile as large_profiles  # noqa: E402
+from torchbench_magic.profiling import profiler as module  # noqa: E402
 
 LOOP = "for i in range({n}):\n    y = x + 1\n    z = y * 2\n"
 

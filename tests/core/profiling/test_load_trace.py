@@ -18,9 +18,9 @@ torch = pytest.importorskip("torch")
 from torch._C._profiler import _ExperimentalConfig  # noqa: E402
 
 from torchbench_magic import load_trace, profile  # noqa: E402
-from torchbench_magic.core.profiling.torch_events.muted_stderr import profiler_silenced  # noqa: E402
 from torchbench_magic.errors import TraceError  # noqa: E402
-from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
+from torchbench_magic.profiling.kineto import profiler_silenced  # noqa: E402
+from torchbench_magic.profiling.profile import Profile  # noqa: E402
 
 MS = 1000.0  # us
 

@@ -15,13 +15,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torchbench_magic import load, profile  # noqa: E402
-from torchbench_magic.core.machine import waiting_for_cores  # noqa: E402
-from torchbench_magic.core.machine.contention import Counters  # noqa: E402
-from torchbench_magic.core.machine.proc_files import thread_times  # noqa: E402
-from torchbench_magic.core.machine.waiting_for_cores import CoreWait, CoreWatch  # noqa: E402
-from torchbench_magic.core.profiling.machine_load import doubts_of_load  # noqa: E402
-from torchbench_magic.core.profiling.recording.recorded_run import RecordedRun  # noqa: E402
-from torchbench_magic.results.doubts import Doubt  # noqa: E402
+from torchbench_magic.process import contention  # noqa: E402
+from torchbench_magic.process.contention import CoreWait, CoreWatch, Counters  # noqa: E402
+from torchbench_magic.process.machine import thread_times  # noqa: E402
+from torchbench_magic.profiling.recording import RecordedRun  # noqa: E402
+from torchbench_magic.profiling.warnings import doubts_of_load  # noqa: E402
+from torchbench_magic.results import Doubt  # noqa: E402
 
 
 def waits(
@@ -101,7 +100,7 @@ def test_several_cycles_are_one_sum() -> None:
 
 def reading(monkeypatch: pytest.MonkeyPatch, *readings: Mapping[int, tuple[float, float]]) -> CoreWait:
     given = iter(readings)
-    monkeypatch.setattr(waiting_for_cores, "thread_times", lambda: next(given))
+    monkeypatch.setattr(contention, "thread_times", lambda: next(given))
     watch = CoreWatch(ignored=[7])
     watch.start()
     found = watch.stop(1.0)
@@ -153,7 +152,7 @@ def test_cycles_have_their_own_and_their_sum_has_one(monkeypatch: pytest.MonkeyP
 def test_the_reading_is_outside_the_time_and_in_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
     moments: dict[str, int] = {}
     real_start, real_stop, real_leave = CoreWatch.start, CoreWatch.stop, RecordedRun.leave
-    monkeypatch.setattr(waiting_for_cores, "thread_times", thread_times)
+    monkeypatch.setattr(contention, "thread_times", thread_times)
 
     def start(watch: CoreWatch) -> None:
         real_start(watch)
@@ -193,7 +192,7 @@ def test_where_the_thread_waited_all_the_time_a_profile_says_so(monkeypatch: pyt
     """The kernel's counters are planted: between the two readings this thread waits for as long as the body ran."""
     native, still = threading.get_native_id(), Counters.read({})
     readings = iter([{native: (0.0, 0.0)}, {native: (0.0, 1e9)}])
-    monkeypatch.setattr(waiting_for_cores, "thread_times", lambda: next(readings))
+    monkeypatch.setattr(contention, "thread_times", lambda: next(readings))
     monkeypatch.setattr(Counters, "read", lambda *given: still)
     made = profile(lambda: time.sleep(0.02))
     (doubt,) = [each for each in made.warnings if each.kind in ("busy", "oversubscribed")]

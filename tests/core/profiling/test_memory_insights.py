@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.insights import Insight
-from torchbench_magic.results.profiling.profile import Profile
-from torchbench_magic.results.storage.store import load, save
-from torchbench_magic.views.profiling.insight_lines import first_insights
+from torchbench_magic.profiling.lines_view import first_insights
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.results import Doubt, Insight
+from torchbench_magic.storage.store import load, save
 
 from ...benchmarks.cure_cases.leak_cells import HEALTHY, LEAKING, LeakCell, leaks_said, profile_in_shell
 

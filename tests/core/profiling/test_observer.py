@@ -21,12 +21,12 @@ from torch import nn  # noqa: E402
 from torch.nn.modules import module as torch_modules  # noqa: E402
 
 from torchbench_magic import profile  # noqa: E402
-from torchbench_magic.core.code import notebook_cells  # noqa: E402
-from torchbench_magic.core.profiling.torch_events import older_blocks  # noqa: E402
-from torchbench_magic.core.profiling.torch_events.torch_profiler import torch_profiler_runs  # noqa: E402
-from torchbench_magic.results.cell_text import CellText  # noqa: E402
-from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
-from torchbench_magic.views.profiling.profile import document  # noqa: E402
+from torchbench_magic.cell_text import CellText  # noqa: E402
+from torchbench_magic.process import code  # noqa: E402
+from torchbench_magic.profiling import kineto  # noqa: E402
+from torchbench_magic.profiling.kineto import torch_profiler_runs  # noqa: E402
+from torchbench_magic.profiling.profile import Profile  # noqa: E402
+from torchbench_magic.profiling.view import document  # noqa: E402
 
 from .profiling_text import profiled  # noqa: E402
 
@@ -208,12 +208,12 @@ def test_profile_called_in_a_notebook_names_the_cells_of_the_book_that_is_open()
     names: dict[str, Any] = {}
     exec(compile(cell.text, cell.file, "exec"), names)
     book = lambda file: cell if file == cell.file else None
-    notebook_cells.open_book(book)
+    code.open_book(book)
     try:
         assert set(profile(names["f"]).lines["cell"].dropna()) == {7}
     finally:
-        notebook_cells.close_book(book)
-    assert notebook_cells.cell_of(cell.file) is None
+        code.close_book(book)
+    assert code.cell_of(cell.file) is None
 
 
 def test_a_grouping_that_was_asked_for_is_shown_first() -> None:
@@ -339,7 +339,7 @@ def test_what_a_compiler_left_behind_is_not_asked_for_its_memory_and_nothing_war
 
 
 def test_a_start_that_fails_leaves_no_profiler_running(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(older_blocks, "living_blocks", lambda: 1 / 0)
+    monkeypatch.setattr(kineto, "living_blocks", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         profile("x + 1", globals={"x": torch.ones(2)}, memory=True)
     assert not torch_profiler_runs()

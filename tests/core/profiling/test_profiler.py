@@ -25,10 +25,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torchbench_magic import compare, profile  # noqa: E402
-from torchbench_magic.core.code.body import compile_body  # noqa: E402
-from torchbench_magic.core.profiling.profiler import Asked, Outcome, profile_body, profile_body_async  # noqa: E402
+from torchbench_magic.cell_text import Body, CellText  # noqa: E402
 from torchbench_magic.errors import BodyError, Busy, Interrupted, OptionError  # noqa: E402
-from torchbench_magic.results.cell_text import Body, CellText  # noqa: E402
+from torchbench_magic.process.code import compile_body  # noqa: E402
+from torchbench_magic.profiling.profiler import Asked, Outcome, profile_body, profile_body_async  # noqa: E402
 
 from .asking import asked  # noqa: E402
 from .running import awaited  # noqa: E402

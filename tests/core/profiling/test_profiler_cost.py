@@ -13,11 +13,18 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torchbench_magic.core.code.coroutines import completed  # noqa: E402
-from torchbench_magic.core.profiling.measured_cost import LEAST_PAIRS, PAIRS, Repeats, with_repeats  # noqa: E402
-from torchbench_magic.core.profiling.profiler_cost import EventNumbers, cost_doubt, profiler_cost  # noqa: E402
 from torchbench_magic.errors import OptionError  # noqa: E402
-from torchbench_magic.results.profiling.schedule import Schedule  # noqa: E402
+from torchbench_magic.process.code import completed  # noqa: E402
+from torchbench_magic.profiling.cost import (  # noqa: E402
+    LEAST_PAIRS,
+    PAIRS,
+    EventNumbers,
+    Repeats,
+    cost_doubt,
+    profiler_cost,
+    with_repeats,
+)
+from torchbench_magic.profiling.schedule import Schedule  # noqa: E402
 
 from .profiling_text import profiled  # noqa: E402
 

@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 import torch
 
-from torchbench_magic.core.machine.contention import Counters
-from torchbench_magic.core.machine.waiting_for_cores import CoreWait
-from torchbench_magic.core.profiling import waiting_lines
-from torchbench_magic.core.profiling.recording.recorded_run import RecordedRun
-from torchbench_magic.views.document import plain
-from torchbench_magic.views.profiling.profile import document
+from torchbench_magic.process.contention import CoreWait, Counters
+from torchbench_magic.profiling import warnings
+from torchbench_magic.profiling.recording import RecordedRun
+from torchbench_magic.profiling.view import document
+from torchbench_magic.show.document import plain
 
 from .joining.test_attribution import BODY, CODES, LEAVE, MAIN, WORKER, entered, events, joined, stream
 from .profiling_text import profiled
@@ -38,8 +37,8 @@ go.set(); t.join()
 @pytest.fixture
 def any_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """No share of a time decides, and the thread of the cell has computed for nothing."""
-    monkeypatch.setattr(waiting_lines, "_LEAST", 0.0)
-    monkeypatch.setattr(waiting_lines, "_BESIDE", 0.0)
+    monkeypatch.setattr(warnings, "_LEAST_WAITING", 0.0)
+    monkeypatch.setattr(warnings, "_BESIDE", 0.0)
     set_own_cpu(monkeypatch, lambda run: 0)
 
 
@@ -136,14 +135,14 @@ def test_with_samples_the_waiting_of_the_line_is_known_though_the_thread_compute
 ) -> None:
     """By its processor time alone it has computed all the time. Less than half of the line is no waiting line."""
     pytest.importorskip("pyinstrument")
-    monkeypatch.setattr(waiting_lines, "_LEAST", 0.0)
+    monkeypatch.setattr(warnings, "_LEAST_WAITING", 0.0)
     set_own_cpu(monkeypatch, all_of_it)
 
     def sampled(samples: Any, joined: Any) -> Any:
         stretch = [np.array([moment], dtype=np.int64) for moment in (joined.end - joined.wall, joined.end)]
         return *stretch, np.array([int(share * joined.wall)], dtype=np.int64)
 
-    monkeypatch.setattr(waiting_lines, "sampled_waits", sampled)
+    monkeypatch.setattr(warnings, "sampled_waits", sampled)
     found = profiled("time.sleep(0.05)\n", {"time": time}, python=True).profile
     said = [doubt for doubt in found.warnings if doubt.kind == "waits"]
     assert [doubt.text.partition("waits, ")[0] for doubt in said] == (["In[7]:1 "] if share > 0.5 else [])
@@ -184,7 +183,7 @@ def decided(own_cpu: int, *, waits_from: int = 50, in_op: int = 0, own_waited: f
         python_threads={WORKER: "mine"},
         record=SimpleNamespace(streams=()),
     )
-    said = waiting_lines.waits_of_a_line(run, given, {CODES[BODY].co_filename: source})
+    said = warnings.waits_of_a_line(run, given, {CODES[BODY].co_filename: source})
     return said.kind if said else ""
 
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from torchbench_magic import profile
-from torchbench_magic.core.ranks.live_events import run_of_profile
-from torchbench_magic.core.ranks.rank_events import RankFacts
-from torchbench_magic.results.ranks.clock_bounds import RankClock
+from torchbench_magic.cluster.rank_clocks import RankClock
+from torchbench_magic.cluster.rank_traces import RankFacts, run_of_profile
 
 FACTS = RankFacts(rank=0, clock=RankClock("here", None, 0), world_size=2, backend="gloo")
 

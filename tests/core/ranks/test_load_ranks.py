@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 
 from torchbench_magic import load, load_ranks, load_trace
+from torchbench_magic.cluster.ranks import RankProfile
 from torchbench_magic.errors import TraceError
-from torchbench_magic.results.ranks.rank_profiles import RankProfile
 
 from .planted import BASE, MS, arrivals, document, event, of_rank, write
 

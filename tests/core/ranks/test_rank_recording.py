@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from torchbench_magic import load_ranks, rank_profile
-from torchbench_magic.core.ranks.rank_script import main
+from torchbench_magic.cluster.rank_script import main
 from torchbench_magic.errors import Busy, InputError
 
 ROOT = Path(__file__).parents[3]

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from torchbench_magic import Comparison
-from torchbench_magic.core.machine.clocks import Clocks
-from torchbench_magic.core.machine.contention import Counters
-from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.timer import compare_bodies
-from torchbench_magic.core.timing.timing_task import Task
-from torchbench_magic.results.cell_text import Body
+from torchbench_magic.cell_text import Body
+from torchbench_magic.process.contention import Clocks, Counters
+from torchbench_magic.timing.plan import Plan
+from torchbench_magic.timing.run import compare_bodies
+from torchbench_magic.timing.task import Task
 
 
 class FakeClock:

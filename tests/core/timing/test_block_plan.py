@@ -7,9 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from torchbench_magic.results.timing.blocks import Blocks
-from torchbench_magic.results.timing.subject import Subject
-from torchbench_magic.results.timing.voided_verdicts import unlike_blocks
+from torchbench_magic.timing.samples import Blocks, Subject
+from torchbench_magic.timing.voids import unlike_blocks
 
 from .fake_clock import FakeClock, timed
 
@@ -87,7 +86,7 @@ HELD_UP = {"ran": 0.9, "waited": 0.6}
 def test_where_others_hold_threads_up_their_waking_is_not_measured(
     monkeypatch: pytest.MonkeyPatch, load: dict[str, float], threads: int, us: float, calls: int, is_measured: bool
 ) -> None:
-    monkeypatch.setattr("torchbench_magic.core.machine.environment.usable_cores", lambda: 2)
+    monkeypatch.setattr("torchbench_magic.process.environment.usable_cores", lambda: 2)
     clock = FakeClock()
     clock.load |= load
     result = timed(clock, BODIES, names={"work": wakes(clock, us)}, threads=(threads,), min_run_time=0.05)
@@ -97,7 +96,7 @@ def test_where_others_hold_threads_up_their_waking_is_not_measured(
 
 
 def test_a_warm_up_that_met_a_stall_does_not_hide_that_calls_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchbench_magic.core.machine.environment.usable_cores", lambda: 2)
+    monkeypatch.setattr("torchbench_magic.process.environment.usable_cores", lambda: 2)
     clock = FakeClock()
     clock.load |= HELD_UP
     short = wakes(clock, 150)
@@ -114,7 +113,7 @@ def test_a_warm_up_that_met_a_stall_does_not_hide_that_calls_are_short(monkeypat
 def test_single_calls_that_were_asked_for_are_kept_where_others_hold_threads_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("torchbench_magic.core.machine.environment.usable_cores", lambda: 2)
+    monkeypatch.setattr("torchbench_magic.process.environment.usable_cores", lambda: 2)
     clock = FakeClock()
     clock.load |= HELD_UP
     result = timed(clock, BODIES, names={"work": wakes(clock, 150)}, threads=(2,), number=1, repeat=20)

@@ -10,8 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torchbench_magic import compare, load  # noqa: E402
-from torchbench_magic.results.timing.comparison import Comparison  # noqa: E402
-from torchbench_magic.results.timing.proof.compile_costs import calls_to_pay  # noqa: E402
+from torchbench_magic.timing.comparison import Comparison  # noqa: E402
+from torchbench_magic.timing.samples import calls_to_pay  # noqa: E402
 
 SHORT = {"min_run_time": 0.01, "max_run_time": 0.05}
 

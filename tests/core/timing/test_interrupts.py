@@ -16,20 +16,29 @@ import pytest
 import torch
 
 from tests.interrupting import PACKAGE, lines_run, with_interrupt_at
-from torchbench_magic.core import script_entrance
-from torchbench_magic.core.process.held_interrupts import interrupts_held
-from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.points.fuzzers import fuzz_points
-from torchbench_magic.core.timing.timer import compare_bodies
-from torchbench_magic.core.timing.timing_task import Task
+from torchbench_magic.cell_text import Body
 from torchbench_magic.errors import Interrupted
-from torchbench_magic.results.cell_text import Body
-from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.process.interrupts import interrupts_held
+from torchbench_magic.timing import compare
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.fuzzers import fuzz_points
+from torchbench_magic.timing.plan import Plan
+from torchbench_magic.timing.run import compare_bodies
+from torchbench_magic.timing.task import Task
 
 from .fake_clock import FakeClock
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-TIMING = [PACKAGE / "core" / "timing", PACKAGE / "core" / "process", PACKAGE / "core" / "code" / "timed_loop.py"]
+TIMING = [
+    *(PACKAGE / "timing" / f"{name}.py" for name in ("run", "point_run", "python_bodies", "rounds", "task")),
+    *(PACKAGE / "timing" / f"{name}.py" for name in ("timed_loop", "isolation", "restore", "changes")),
+    *(
+        PACKAGE / "timing" / f"{name}.py"
+        for name in ("written_objects", "iterators", "first_call", "check", "rebinding")
+    ),
+    PACKAGE / "process" / "settings.py",
+    PACKAGE / "process" / "memory.py",
+]
 
 
 def state() -> dict[str, Any]:
@@ -104,23 +113,23 @@ def test_two_interrupts_leave_nothing_switched_either() -> None:
 def test_an_interrupt_after_the_last_sample_hands_the_whole_result_over_in_a_script(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    was = script_entrance.compare_bodies
+    was = compare.compare_bodies
 
     def then_interrupted(task: Task) -> Comparison:
         made = was(task)
         signal.raise_signal(signal.SIGINT)
         return made
 
-    monkeypatch.setattr(script_entrance, "compare_bodies", then_interrupted)
+    monkeypatch.setattr(compare, "compare_bodies", then_interrupted)
     with pytest.raises(Interrupted) as caught:
-        script_entrance.compare({"a": "1 + 1"}, min_run_time=0.001, max_run_time=0.002)
+        compare.compare({"a": "1 + 1"}, min_run_time=0.001, max_run_time=0.002)
     partial: Any = caught.value.partial
     assert not partial.partial
     assert len(partial.samples) > 0
 
 
 def test_an_interrupt_while_a_later_point_is_made_keeps_the_points_before_it() -> None:
-    from torchbench_magic.core.timing.points.sweep import Point
+    from torchbench_magic.timing.sweep import Point
 
     def stop() -> dict[str, Any]:
         raise KeyboardInterrupt
@@ -139,7 +148,7 @@ def test_an_interrupt_at_any_line_of_a_draw_leaves_torchs_generator_as_it_was() 
     def draw() -> None:
         fuzz_points("unary:2", {})[0].make()
 
-    fuzzers = [PACKAGE / "core" / "timing" / "points" / "fuzzers.py"]
+    fuzzers = [PACKAGE / "timing" / "fuzzers.py"]
     for place in lines_run(draw, fuzzers):
         torch.manual_seed(3)
         before = torch.get_rng_state()
@@ -171,7 +180,7 @@ def test_a_setup_is_interrupted_at_once() -> None:
 def test_a_queue_is_not_left_guarded(tmp_path: Path) -> None:
     import queue
 
-    waiting = [PACKAGE / "core" / "timing" / "effects" / "first_calls"]
+    waiting = [PACKAGE / "timing" / "iterators.py", PACKAGE / "timing" / "first_call.py"]
 
     def run() -> None:
         filled: queue.Queue[int] = queue.Queue()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from torchbench_magic import compare
-from torchbench_magic.core.timing.own_inputs import own_inputs
+from torchbench_magic.timing.task import own_inputs
 
 X = torch.randn(2048)
 NAMES: dict[str, Any] = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.errors import OptionError
+from torchbench_magic.timing.plan import Plan
 
 NO_SECONDS = [0, -1, math.nan, math.inf, -math.inf, "1", True, [1]]
 NO_SHARE = [0, -0.1, math.nan, math.inf, "1 %", 11]

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from torchbench_magic import Comparison
-from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.timer import compare_bodies
-from torchbench_magic.core.timing.timing_task import Task
+from torchbench_magic.cell_text import Body
 from torchbench_magic.errors import OptionError
-from torchbench_magic.results.cell_text import Body
-from torchbench_magic.results.timing.subject import Clock
+from torchbench_magic.timing.plan import Plan
+from torchbench_magic.timing.run import compare_bodies
+from torchbench_magic.timing.samples import Clock
+from torchbench_magic.timing.task import Task
 
 from .fake_clock import FakeClock, timed
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import torchbench_magic
-from torchbench_magic.core.cpp.snippet_bodies import SnippetBodies
-from torchbench_magic.core.timing import point_run
-from torchbench_magic.core.timing.python_bodies import PythonBodies
-from torchbench_magic.core.timing.timed_code import TimedCode
+from torchbench_magic.cpp.run import SnippetBodies
+from torchbench_magic.timing import point_run
+from torchbench_magic.timing.point_run import TimedCode
+from torchbench_magic.timing.python_bodies import PythonBodies
 
 PACKAGE = Path(torchbench_magic.__file__).parent
 HEIR = re.compile(r"^\s*class \w+\([^)]*\b(Run|Task)\b", re.MULTILINE)
@@ -56,7 +56,8 @@ def assigned(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
 
 
 def test_the_state_of_a_run_is_declared_where_it_begins() -> None:
-    (run,) = (n for n in ast.parse(Path(point_run.__file__).read_text()).body if isinstance(n, ast.ClassDef))
+    body = ast.parse(Path(point_run.__file__).read_text()).body
+    (run,) = (n for n in body if isinstance(n, ast.ClassDef) and n.name == "PointRun")
     methods = [n for n in run.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     declared = {name for method in methods if method.name == "__init__" for name in assigned(method)}
     later = {name for method in methods if method.name != "__init__" for name in assigned(method)}

@@ -15,13 +15,13 @@ import pytest
 import torch
 
 from torchbench_magic import compare
-from torchbench_magic.core.machine.clocks import Clocks
-from torchbench_magic.core.machine.commit import read_commit
-from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.timer import compare_bodies, compare_bodies_async
-from torchbench_magic.core.timing.timing_task import Task
+from torchbench_magic.cell_text import Body
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
-from torchbench_magic.results.cell_text import Body
+from torchbench_magic.process.contention import Clocks
+from torchbench_magic.process.environment import read_commit
+from torchbench_magic.timing.plan import Plan
+from torchbench_magic.timing.run import compare_bodies, compare_bodies_async
+from torchbench_magic.timing.task import Task
 
 from .fake_clock import FakeClock, timed
 

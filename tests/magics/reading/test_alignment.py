@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 
-from torchbench_magic.magics.reading.alignment import aligned_text, line_map
+from torchbench_magic.notebook.cells import aligned_text, line_map
 
 
 def transformed(raw: str) -> str:

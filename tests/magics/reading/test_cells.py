@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from torchbench_magic.magics.reading.cells import Book, Place
+from torchbench_magic.notebook.cells import Book, Place
 
 
 class Probe:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from torchbench_magic.magics.reading.completion import completions_at
+from torchbench_magic.notebook.completion import completions_at
 
 
 class Shell:

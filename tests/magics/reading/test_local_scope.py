@@ -134,9 +134,7 @@ def test_a_profile_cell_in_a_function_sees_locals_after_an_error_too(loaded: Any
 
 @pytest.mark.skipif(sys.platform == "win32", reason="valgrind")
 def test_locals_travel_to_the_process_that_counts(cell: Any) -> None:
-    from torchbench_magic.core.counting.variables.shipping import (
-        pack_variables,  # what travels, without the start of valgrind
-    )
+    from torchbench_magic.process.send import pack_variables
 
     names = cell(f"""
         def g(b):

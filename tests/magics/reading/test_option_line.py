@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from torchbench_magic.errors import OptionError
-from torchbench_magic.magics.reading.option_line import declared_options, describe, read_line, read_words
-from torchbench_magic.magics.reading.options import CompareOptions, TimerOptions
-from torchbench_magic.magics.reading.profiler_options import ProfilerOptions
+from torchbench_magic.notebook.option_parser import declared_options, describe, read_line, read_words
+from torchbench_magic.notebook.options import CompareOptions, ProfilerOptions, TimerOptions
 
 
 def timer(line: str) -> tuple[TimerOptions, str]:

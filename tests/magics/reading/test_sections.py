@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from torchbench_magic.errors import SectionError
-from torchbench_magic.magics.reading.sections import split_sections
+from torchbench_magic.notebook.sections import split_sections
 
 
 def names(text: str) -> list[str | None]:

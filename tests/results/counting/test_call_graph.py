@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from torchbench_magic.counting.counts import CallEdge, CallGraph, Frame, callers_or_callees, tree_of
 from torchbench_magic.errors import InputError
-from torchbench_magic.results.counting.call_graph import CallEdge, CallGraph, callers_or_callees
-from torchbench_magic.results.counting.instruction_tree import Frame, tree_of
 
 LIB = "[/lib/libtorch_cpu.so]"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from torchbench_magic.counting.counts import Counted, CountKey, Counts, stats_of
+from torchbench_magic.counting.diff import difference
 from torchbench_magic.errors import InputError
-from torchbench_magic.results.counting.counts import Counted, CountKey, Counts, stats_of
-from torchbench_magic.results.counting.differences import difference
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.joined_comparisons import join_comparisons
+from torchbench_magic.timing.across_runs import join_comparisons
+from torchbench_magic.timing.comparison import Comparison
 
 from ..samples import pair
 

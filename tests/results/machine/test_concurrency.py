@@ -10,12 +10,10 @@ import pandas as pd
 import pytest
 
 from torchbench_magic import load
-from torchbench_magic.results.machine.concurrency import TIMELINE_COLUMNS, Concurrency, joined_concurrency
-from torchbench_magic.results.machine.core_verdicts import CoreUse
-from torchbench_magic.results.profiling.cycles import sum_of_cycles
-from torchbench_magic.results.profiling.profile import ProfileOptions
-from torchbench_magic.results.storage.profile_record import profile_of, profile_record
-from torchbench_magic.results.storage.records import Record
+from torchbench_magic.profiling.cores.table import TIMELINE_COLUMNS, Concurrency, CoreUse, joined_concurrency
+from torchbench_magic.profiling.options import ProfileOptions
+from torchbench_magic.profiling.steps import sum_of_cycles
+from torchbench_magic.storage.records import Record, profile_of, profile_record
 
 from ..profiles import profile_of_two_kernels
 

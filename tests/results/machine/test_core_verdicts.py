@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from torchbench_magic.results.machine.core_verdicts import CoreUse, mean_use, verdict_of
+from torchbench_magic.profiling.cores.table import CoreUse, mean_use, verdict_of
 
 HEALTHY = CoreUse(
     wall=1.0, cores=4, run=3.9, wait=0.1, ext=0.05, steal=0.0, throttled=0.0, threads=4, most=4,

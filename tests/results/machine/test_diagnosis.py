@@ -6,7 +6,7 @@ import json
 import math
 import pickle
 
-from torchbench_magic.results.machine.diagnosis import Diagnosis, Finding, SelfTest
+from torchbench_magic.diagnosis.findings import Diagnosis, Finding, SelfTest
 
 OK = Finding("threads", "ok", "torch uses 2 threads on 2 usable cores.", "torch.get_num_threads() 2")
 LOAD = Finding(

@@ -6,8 +6,9 @@ import pytest
 
 from tests.views.builders import profile_of
 from torchbench_magic.errors import InputError
-from torchbench_magic.results.profiling.columns import OP_COLUMNS, frame_of
-from torchbench_magic.results.profiling.profile import Profile, Source
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.schema import OP_COLUMNS, frame_of
+from torchbench_magic.profiling.trace import Source
 
 OPS = frame_of(
     OP_COLUMNS,

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from torchbench_magic.results.profiling.columns import COMPILATION_COLUMNS, LINE_COLUMNS, PROFILE_TABLES, frame_of
+from torchbench_magic.profiling.schema import COMPILATION_COLUMNS, LINE_COLUMNS, PROFILE_TABLES, frame_of
 
 
 def test_a_text_that_is_missing_is_none_and_all_kinds_are_as_asked() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from torchbench_magic.results.profiling.device_times import idle_share
+from torchbench_magic.profiling.trace import idle_share
 
 from ..profiles import profile_of_two_kernels
 
@@ -45,7 +45,7 @@ def test_the_gaps_of_a_device_are_those_in_which_no_stream_runs() -> None:
     """A second stream runs from 5 to 8 ms: the gap is from 8 to 9."""
     from dataclasses import fields
 
-    from torchbench_magic.results.profiling.trace import Trace, Track
+    from torchbench_magic.profiling.trace import Trace, Track
 
     from ..profiles import MS
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchbench_magic.results.profiling.line_ranges import line_ranges
-from torchbench_magic.results.profiling.trace import NODE_COLUMNS, SEGMENT_COLUMNS, Trace, compact
+from torchbench_magic.profiling.trace import NODE_COLUMNS, SEGMENT_COLUMNS, Trace, compact, line_ranges
 
 from ..many_events import calls_of, profile_of_many
 from ..profiles import trace_of_two_kernels

@@ -8,10 +8,12 @@ import pickle
 import pandas as pd
 import pytest
 
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.profiling.columns import LINE_COLUMNS, MEMORY_COLUMNS, OP_COLUMNS, frame_of
-from torchbench_magic.results.profiling.profile import Profile, ProfileOptions, Source
-from torchbench_magic.results.profiling.profile_diff import ProfileDiff
+from torchbench_magic.profiling.diff import ProfileDiff
+from torchbench_magic.profiling.options import ProfileOptions
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.schema import LINE_COLUMNS, MEMORY_COLUMNS, OP_COLUMNS, frame_of
+from torchbench_magic.profiling.trace import Source
+from torchbench_magic.results import Doubt
 
 LINES = (
     "cell line source file source_id thread calls wall_time self_cpu_time cpu_time python_time backward_cpu_time "

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.machine.environment import Environment
-from torchbench_magic.results.profiling.columns import LINE_COLUMNS, OP_COLUMNS, frame_of
-from torchbench_magic.results.profiling.profile import NOT_ATTRIBUTED, Profile, ProfileOptions, Source
-from torchbench_magic.results.profiling.profile_diff import ProfileDiff
+from torchbench_magic.process.environment import Environment
+from torchbench_magic.profiling.diff import ProfileDiff
+from torchbench_magic.profiling.options import ProfileOptions
+from torchbench_magic.profiling.profile import NOT_ATTRIBUTED, Profile
+from torchbench_magic.profiling.schema import LINE_COLUMNS, OP_COLUMNS, frame_of
+from torchbench_magic.profiling.trace import Source
+from torchbench_magic.results import Doubt
 
 BEFORE = "%%tprofile\nh = x @ w\nh = h.relu()\nloss = h.sum()"
 

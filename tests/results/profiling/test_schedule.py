@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 from torchbench_magic.errors import OptionError
-from torchbench_magic.results.profiling.schedule import Schedule
+from torchbench_magic.profiling.schedule import Schedule
 
 RANGES = {
     "wait": (0, 1, 2, 5),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchbench_magic.results.profiling.line_ranges import line_ranges
-from torchbench_magic.results.profiling.trace import EVENT_COLUMNS, SEGMENT_COLUMNS, Trace, compact
+from torchbench_magic.profiling.trace import EVENT_COLUMNS, SEGMENT_COLUMNS, Trace, compact, line_ranges
 
 from ..profiles import MS, trace_of_two_kernels
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchbench_magic.results.ranks.blame import LEAST_SHARE, blame_of, straggler_of
-from torchbench_magic.results.ranks.collectives import ABSENT
-from torchbench_magic.results.ranks.stretches import joined_stretches
+from torchbench_magic.cluster.rank_blame import ABSENT, LEAST_SHARE, blame_of, straggler_of
+from torchbench_magic.cluster.ranks import joined_stretches
 
 MS = 1_000_000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchbench_magic.results.ranks.clock_bounds import ONE_CLOCK, RankClock, bounds_of_clocks
-from torchbench_magic.results.ranks.stretches import FOREVER
+from torchbench_magic.cluster.rank_clocks import ONE_CLOCK, RankClock, bounds_of_clocks
+from torchbench_magic.cluster.ranks import FOREVER
 
 MS = 1_000_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchbench_magic.results.ranks.collectives import ABSENT, CollectiveCalls, kind_of_collective, match_collectives
+from torchbench_magic.cluster.rank_blame import ABSENT, CollectiveCalls, kind_of_collective, match_collectives
 
 
 @pytest.mark.parametrize(

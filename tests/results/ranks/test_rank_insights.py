@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.core.ranks.planted import MS, arrivals, document, event, of_rank, write
 from torchbench_magic import load_ranks
-from torchbench_magic.results.ranks.rank_profiles import RankProfile
+from torchbench_magic.cluster.ranks import RankProfile
 
 
 def job(folder: Path, arrival: np.ndarray, transfer: float = 0.3, *, hidden: bool = False) -> RankProfile:

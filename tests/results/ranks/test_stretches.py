@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchbench_magic.results.ranks.stretches import common, joined_stretches, nanoseconds, within, without
+from torchbench_magic.cluster.ranks import common, joined_stretches, nanoseconds, within, without
 
 
 def random_pairs(seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -14,10 +14,9 @@ import pytest
 
 from torchbench_magic.errors import TraceError
 from torchbench_magic.printable import printable
-from torchbench_magic.results.machine.concurrency import Concurrency
-from torchbench_magic.results.machine.core_verdicts import CoreUse
-from torchbench_magic.results.profiling.profile import Profile
-from torchbench_magic.results.storage import chrome_trace
+from torchbench_magic.profiling import chrome_trace
+from torchbench_magic.profiling.cores.table import Concurrency, CoreUse
+from torchbench_magic.profiling.profile import Profile
 
 from ..profiles import profile_of_two_kernels
 
@@ -95,7 +94,7 @@ def test_whatever_is_in_a_name_the_file_is_valid_and_strict_readers_take_it(tmp_
 
 
 def test_memory_is_a_counter_of_each_device(tmp_path: Path) -> None:
-    from torchbench_magic.results.profiling.columns import MEMORY_COLUMNS, frame_of
+    from torchbench_magic.profiling.schema import MEMORY_COLUMNS, frame_of
 
     memory = frame_of(MEMORY_COLUMNS, {"time": [0.001, 0.002], "bytes": [400, 0], "device": ["cpu", "cpu"]})
     counters = events(exported(profile_of_two_kernels(memory=memory), tmp_path), ph="C")

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from torchbench_magic import load
-from torchbench_magic.results.counting.call_graph import CallEdge, CallGraph
-from torchbench_magic.results.counting.counts import Counted, CountKey, Counts, stats_of
-from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.subject import Subject
+from torchbench_magic.counting.counts import CallEdge, CallGraph, Counted, CountKey, Counts, stats_of
+from torchbench_magic.timing.across_runs import side_by_side
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.samples import Subject
 
 from ..samples import made, pair
 

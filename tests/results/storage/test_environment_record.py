@@ -12,22 +12,19 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.core.machine.environment import ranges_text, read_environment
-from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.timer import compare_bodies
-from torchbench_magic.core.timing.timing_task import Task
-from torchbench_magic.results.cell_text import Body
-from torchbench_magic.results.machine.contention import Contention, load_differences
-from torchbench_magic.results.machine.environment import Environment
-from torchbench_magic.results.storage.comparison_record import comparison_from_record, comparison_record
-from torchbench_magic.results.storage.profile_record import profile_of, profile_record
-from torchbench_magic.results.storage.resumed_runs import Recording
-from torchbench_magic.results.storage.store import Store, load
-from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side, since_last
-from torchbench_magic.results.timing.across_runs.unchanged_alternative import is_unchanged
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.identity import environment_differences, likeness
-from torchbench_magic.results.timing.subject import Subject
+from torchbench_magic.cell_text import Body
+from torchbench_magic.process.contention import Contention, load_differences
+from torchbench_magic.process.environment import Environment, ranges_text, read_environment
+from torchbench_magic.storage.records import comparison_from_record, comparison_record, profile_of, profile_record
+from torchbench_magic.storage.resume import Recording
+from torchbench_magic.storage.store import Store, load
+from torchbench_magic.timing.across_runs import is_unchanged, side_by_side, since_last
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.identity import environment_differences, likeness
+from torchbench_magic.timing.plan import Plan
+from torchbench_magic.timing.run import compare_bodies
+from torchbench_magic.timing.samples import Subject
+from torchbench_magic.timing.task import Task
 
 from ..profiles import profile_of_two_kernels
 from ..samples import HERE, lone, made
@@ -141,7 +138,7 @@ def test_a_load_that_is_alike_or_not_known_is_not_said(other: Contention | None)
 
 
 def test_two_profiles_say_it_too() -> None:
-    from torchbench_magic.results.profiling.profile_diff import ProfileDiff
+    from torchbench_magic.profiling.diff import ProfileDiff
 
     two = [replace(profile_of_two_kernels(), contention=seen) for seen in (QUIET, BUSY)]
     said = [doubt.text for doubt in ProfileDiff(*two).warnings if doubt.kind == "other-load"]

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from torchbench_magic.errors import StoreError
-from torchbench_magic.results.storage.packed_columns import PackedColumn, pack_columns, unpack_columns
+from torchbench_magic.storage.records import PackedColumn, pack_columns, unpack_columns
 
 
 def test_every_kind_of_column_comes_back_as_it_was() -> None:

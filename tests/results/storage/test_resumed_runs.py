@@ -16,17 +16,16 @@ import pytest
 import torch
 
 from tests.quiet_machine import quiet
-from torchbench_magic.core.machine.commit import read_commit
-from torchbench_magic.core.machine.environment import read_environment
-from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.points.sweep import Point, sweep_points
-from torchbench_magic.core.timing.timer import compare_bodies
-from torchbench_magic.core.timing.timing_task import Task
+from torchbench_magic.cell_text import Body
 from torchbench_magic.errors import Interrupted, StoreError
-from torchbench_magic.results.cell_text import Body
-from torchbench_magic.results.storage.resumed_runs import Recording
-from torchbench_magic.results.storage.store import Store, load
-from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.process.environment import read_commit, read_environment
+from torchbench_magic.storage.resume import Recording
+from torchbench_magic.storage.store import Store, load
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.plan import Plan
+from torchbench_magic.timing.run import compare_bodies
+from torchbench_magic.timing.sweep import Point, sweep_points
+from torchbench_magic.timing.task import Task
 
 PLAN = Plan(number=1, repeat=2)
 HERE = read_environment()

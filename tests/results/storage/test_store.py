@@ -19,11 +19,11 @@ import pytest
 
 import torchbench_magic
 from torchbench_magic.errors import StoreError
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.machine.contention import Contention
-from torchbench_magic.results.storage.store import Store, load
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.subject import Subject
+from torchbench_magic.process.contention import Contention
+from torchbench_magic.results import Doubt
+from torchbench_magic.storage.store import Store, load
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.samples import Subject
 
 from ..samples import HERE, lone, made, pair
 
@@ -112,7 +112,7 @@ def test_the_same_result_is_stored_once(path: Path) -> None:
 
 
 def test_of_a_result_that_is_there_in_part_the_rest_is_added(path: Path) -> None:
-    from torchbench_magic.results.timing.joined_comparisons import join_comparisons
+    from torchbench_magic.timing.across_runs import join_comparisons
 
     points = [lone(n * 1e-6, seed=n, sub_label=f"n={n}", axes=(("n", n),)) for n in (16, 32)]
     points[0].save(path)
@@ -220,7 +220,7 @@ def test_a_label_of_a_cell_is_no_identity_and_a_given_one_is(path: Path) -> None
 WRITER = """
 import sys
 from tests.results.samples import lone
-from torchbench_magic.results.storage.store import Store
+from torchbench_magic.storage.store import Store
 store, who = Store(sys.argv[1], patience=60), int(sys.argv[2])
 for i in range(40):
     store.append(lone(1e-3, seed=1000 * who + i, label=f"{who}/{i}"), run=f"{who}/{i}")
@@ -411,7 +411,7 @@ READ_ONLY = """
 import os, sys
 from tests.results.samples import lone
 from torchbench_magic.errors import StoreError
-from torchbench_magic.results.storage.store import load
+from torchbench_magic.storage.store import load
 path = sys.argv[1]
 if os.getuid() == 0:
     os.setuid(65534)  # root may write everywhere

@@ -15,12 +15,13 @@ import pandas as pd
 import pytest
 
 import torchbench_magic
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.machine.peaks import Peaks
-from torchbench_magic.results.profiling.efficiency import Efficiency, OpEfficiency
-from torchbench_magic.results.profiling.profile import Profile, ProfileOptions
-from torchbench_magic.results.profiling.trace import Trace
-from torchbench_magic.results.storage.store import Store, load
+from torchbench_magic.process.peaks import Peaks
+from torchbench_magic.profiling.efficiency.table import Efficiency, OpEfficiency
+from torchbench_magic.profiling.options import ProfileOptions
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.trace import Trace
+from torchbench_magic.results import Doubt
+from torchbench_magic.storage.store import Store, load
 
 from ..profiles import profile_of_two_kernels
 from ..samples import HERE, lone

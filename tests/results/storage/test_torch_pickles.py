@@ -19,7 +19,7 @@ from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import Functio
 
 from torchbench_magic import load_torch_pickle
 from torchbench_magic.errors import StoreError
-from torchbench_magic.results.storage.torch_pickles import comparison_of_measurements
+from torchbench_magic.storage.torch_pickles import comparison_of_measurements
 
 from ..samples import pair
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchbench_magic.results.timing.intervals import Interval, Look, holm_level, median_interval, verdict
+from torchbench_magic.timing.intervals import Interval, Look, holm_level, median_interval
+from torchbench_magic.timing.verdict import verdict
 
 Found = list[tuple[Interval, bool]]
 

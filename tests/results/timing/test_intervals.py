@@ -5,17 +5,16 @@ import math
 import numpy as np
 import pytest
 
-from torchbench_magic.results.timing.intervals import (
+from torchbench_magic.timing.intervals import (
     Interval,
     log_ratio_interval,
     median_interval,
     mixture_rank,
     order_rank,
     rounds_for_one_look,
-    rounds_to_decide,
-    verdict,
     without_order_effect,
 )
+from torchbench_magic.timing.verdict import rounds_to_decide, verdict
 
 
 def test_five_samples_give_no_exact_interval_and_six_give_their_range() -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from torchbench_magic.results.machine.contention import Contention
-from torchbench_magic.results.machine.environment import Environment
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.scaling import crossovers, main_axis, thread_curves, times_along
-from torchbench_magic.results.timing.subject import Subject
+from torchbench_magic.process.contention import Contention
+from torchbench_magic.process.environment import Environment
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.samples import Subject
+from torchbench_magic.timing.scaling import crossovers, main_axis, thread_curves, times_along
 
 Point = tuple[tuple[tuple[str, object], ...], int, Sequence[float]]
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tests.views.builders import comparison_of
-from torchbench_magic.results.machine.contention import Contention
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.ratio_doubts import slow_calls
+from torchbench_magic.process.contention import Contention
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.warnings import slow_calls
 
 from ..samples import lone, pair
 

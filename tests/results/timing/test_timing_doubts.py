@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 
 from torchbench_magic import Comparison
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.machine.contention import Contention
-from torchbench_magic.results.machine.environment import Environment
-from torchbench_magic.results.timing.subject import Subject
-from torchbench_magic.results.timing.timing_doubts import doubts_of, is_bimodal
+from torchbench_magic.process.contention import Contention
+from torchbench_magic.process.environment import Environment
+from torchbench_magic.results import Doubt
+from torchbench_magic.timing.samples import Subject
+from torchbench_magic.timing.warnings import doubts_of, is_bimodal
 
 QUIET = {"wall": 1.0, "pressure": 0.02, "steal": 0.0, "ext": 0.0, "wanted": 1.0, "waiting": 0.0, "involuntary": 1.0}
 

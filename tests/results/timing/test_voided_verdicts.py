@@ -11,16 +11,16 @@ import pandas as pd
 import pytest
 
 from torchbench_magic import Comparison, load
-from torchbench_magic.results.machine.contention import Contention
-from torchbench_magic.results.machine.environment import Environment
-from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
-from torchbench_magic.results.timing.intervals import Interval, median_interval, rounds_for_an_interval
-from torchbench_magic.results.timing.scaling import thread_curves
-from torchbench_magic.results.timing.subject import Subject
-from torchbench_magic.results.timing.timing_doubts import doubts_of
-from torchbench_magic.results.timing.voided_verdicts import far_apart, range_of_parts, spell_factor, widened
-from torchbench_magic.views.carriers import text
-from torchbench_magic.views.timing import comparison as view
+from torchbench_magic.process.contention import Contention
+from torchbench_magic.process.environment import Environment
+from torchbench_magic.show import text
+from torchbench_magic.timing import view
+from torchbench_magic.timing.across_runs import side_by_side
+from torchbench_magic.timing.intervals import Interval, median_interval, rounds_for_an_interval
+from torchbench_magic.timing.samples import Subject
+from torchbench_magic.timing.scaling import thread_curves
+from torchbench_magic.timing.voids import far_apart, range_of_parts, spell_factor, widened
+from torchbench_magic.timing.warnings import doubts_of
 
 Blocks = tuple[Sequence[float], float, int]  # seconds of each block, processor over wall time, calls in a block
 BESIDE_THREE = Contention(wall=1.0, ext=1.6, wanted=2.0, waiting=1.6, pressure=0.99, involuntary=140.0, steal=0.0)

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-from torchbench_magic.views.carriers import document_json, html
-from torchbench_magic.views.carriers.page_modules import packed_text, with_modules
-from torchbench_magic.views.document import Document, Phrase, Unfolding
-from torchbench_magic.views.profiling import profile
-from torchbench_magic.views.table import Cell, Column, Group, Row, Table
-from torchbench_magic.views.timing import comparison
-from torchbench_magic.views.widgets.explorers import TableWidget
+from torchbench_magic.notebook.explorers import TableWidget
+from torchbench_magic.profiling import view as profile
+from torchbench_magic.show import document_json, html
+from torchbench_magic.show.document import Document, Phrase, Unfolding
+from torchbench_magic.show.javascript import packed_text, with_modules
+from torchbench_magic.show.table import Cell, Column, Group, Row, Table
+from torchbench_magic.timing import view as comparison
 
 from ..builders import HOSTILE, comparison_of, profile_of, two_shapes
 from ..sent import sent

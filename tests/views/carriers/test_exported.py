@@ -13,8 +13,8 @@ import pytest
 
 from tests.results.profiles import profile_of_two_kernels
 from tests.views.builders import comparison_of, profile_of, two_shapes
-from torchbench_magic.views.carriers import markdown
-from torchbench_magic.views.timing import comparison
+from torchbench_magic.show import markdown
+from torchbench_magic.timing import view
 
 pytestmark = pytest.mark.interpreter
 
@@ -61,7 +61,7 @@ def test_a_page_of_the_same_notebook_keeps_what_draws_it(tmp_path: Path) -> None
 @pytest.mark.parametrize("make", [comparison_of, two_shapes, profile_of])
 def test_an_outputs_markdown_is_that_of_its_document_without_padding(make: Any) -> None:
     short, document = make()._repr_mimebundle_()["text/markdown"], make()
-    drawn = markdown.render(comparison.document(document)) if make is not profile_of else document.to_markdown()
+    drawn = markdown.render(view.document(document)) if make is not profile_of else document.to_markdown()
 
     def squeezed(text: str) -> list[str]:
         """Cells without the spaces round them; rules of tables apart."""

@@ -10,12 +10,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from torchbench_magic.views.carriers import document_json, html
-from torchbench_magic.views.carriers.any_result import bundle, mimebundle
-from torchbench_magic.views.document import Document, Phrase
-from torchbench_magic.views.profiling import profile
-from torchbench_magic.views.table import Cell, Column, Group, Row, Table
-from torchbench_magic.views.timing import comparison
+from torchbench_magic.profiling import view as profile
+from torchbench_magic.show import document_json, html
+from torchbench_magic.show.document import Document, Phrase
+from torchbench_magic.show.renderers import bundle, mimebundle
+from torchbench_magic.show.table import Cell, Column, Group, Row, Table
+from torchbench_magic.timing import view as comparison
 
 from ..builders import HOSTILE, LINES, comparison_of, profile_of
 from ..sent import sent, unpacked

@@ -7,17 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from torchbench_magic.views.carriers import html, page_modules
-from torchbench_magic.views.carriers.any_result import mimebundle
-from torchbench_magic.views.carriers.page_modules import (
-    packed_text,
-    self_unpacking,
-    shown_on,
-    together,
-    versioned,
-    with_modules,
-)
-from torchbench_magic.views.timing import comparison
+from torchbench_magic.show import html, javascript
+from torchbench_magic.show.javascript import packed_text, self_unpacking, shown_on, together, versioned, with_modules
+from torchbench_magic.show.renderers import mimebundle
+from torchbench_magic.timing import view
 
 from ..builders import HOSTILE, comparison_of, profile_of
 from ..drawing.test_flame import profiled
@@ -63,7 +56,7 @@ def test_a_file_holds_everything_whatever_is_on_the_page() -> None:
 
 
 def test_what_brings_its_modules_is_not_given_them_again() -> None:
-    fragment = with_modules(html.render(comparison.document(comparison_of())))
+    fragment = with_modules(html.render(view.document(comparison_of())))
     assert with_modules(fragment) == fragment
 
 
@@ -79,20 +72,20 @@ def test_packed_text_has_no_sign_that_means_something_elsewhere() -> None:
 
 
 def test_an_older_version_of_a_module_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = page_modules.versioned("table")
+    before = javascript.versioned("table")
     assert re.fullmatch(r"table-[0-9a-f]{8}", before)
-    assert before == page_modules.versioned("table")
-    assert page_modules.versioned("flame")[-8:] != before[-8:]
-    older = page_modules._Module(page_modules._module("makers").text + "// older\n", (), ())
-    real = page_modules._module
-    monkeypatch.setattr(page_modules, "_module", lambda name: older if name == "makers" else real(name))
-    page_modules.versioned.cache_clear()
-    assert page_modules.versioned("table") != before
-    page_modules.versioned.cache_clear()
+    assert before == javascript.versioned("table")
+    assert javascript.versioned("flame")[-8:] != before[-8:]
+    older = javascript._Module(javascript._module("makers").text + "// older\n", (), ())
+    real = javascript._module
+    monkeypatch.setattr(javascript, "_module", lambda name: older if name == "makers" else real(name))
+    javascript.versioned.cache_clear()
+    assert javascript.versioned("table") != before
+    javascript.versioned.cache_clear()
 
 
 def test_a_saved_widget_holds_a_third_of_its_module() -> None:
-    text = page_modules.es_module("widget")
+    text = javascript.es_module("widget")
     assert len(self_unpacking(text)) < 0.5 * len(text)
 
 
@@ -103,13 +96,13 @@ def test_pictures_and_tables_are_packed() -> None:
     assert "np.argwhere" in "".join(str(table) for table in spec["tables"])
 
 
-@pytest.mark.parametrize("kind", ["widget", *page_modules._KINDS])
+@pytest.mark.parametrize("kind", ["widget", *javascript._KINDS])
 def test_no_two_modules_that_stand_in_one_text_have_a_name_in_common(kind: str) -> None:
     """Modules that only one imports are parts of it (`_text_to_bring`), and a widget's are all one text."""
     declared = re.compile(r"^(?:export )?(?:async )?(?:const|let|function|class) ([^;]*)", re.MULTILINE)
     names: list[str] = []
-    for module in page_modules._ordered((kind,)):
-        for found in declared.findall(page_modules._module(module).text):
+    for module in javascript._ordered((kind,)):
+        for found in declared.findall(javascript._module(module).text):
             first = re.match(r"[\w$]+", found)
             names += [first[0]] if first else []
             names += re.findall(r"(?<=, )([A-Z_]{3,})(?= = )", found.partition("(")[0])
@@ -126,8 +119,8 @@ def test_the_views_of_one_output_have_their_data_in_one_script() -> None:
 
 
 def test_large_data_and_what_is_no_script_of_data_stay_apart() -> None:
-    made = [page_modules.data_script(name, name, packed_text(f'["{name}"]')) for name in ("table", "flame")]
+    made = [javascript.data_script(name, name, packed_text(f'["{name}"]')) for name in ("table", "flame")]
     assert sent(together("".join(made))) == [["table"], ["flame"]]
     assert together("".join(made) + "<p>") == "".join(made) + "<p>"
-    large = page_modules.data_script("table", "table", "0" * 20_000)
+    large = javascript.data_script("table", "table", "0" * 20_000)
     assert together(large + made[1]) == large + made[1]

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from torchbench_magic.views.carriers import page_modules
-from torchbench_magic.views.carriers.renamed_script import renamed
-from torchbench_magic.views.carriers.shortened_script import shortened
+from torchbench_magic.show import javascript
+from torchbench_magic.show.javascript import renamed, shortened
 
 
 @pytest.mark.parametrize(
@@ -43,15 +42,15 @@ def test_what_may_not_be_read_right_is_refused(text: str) -> None:
         renamed(text)
 
 
-@pytest.mark.parametrize("names", [("table", "flame", "timeline"), page_modules._KINDS])
+@pytest.mark.parametrize("names", [("table", "flame", "timeline"), javascript._KINDS])
 def test_what_comes_of_ours_is_shorter_and_a_program(names: Sequence[str]) -> None:
-    text = page_modules._text_to_bring(tuple(names))
-    assert len(page_modules.packed_text(text)) < 0.92 * len(page_modules.packed_text(_with_its_names(names)))
+    text = javascript._text_to_bring(tuple(names))
+    assert len(javascript.packed_text(text)) < 0.92 * len(javascript.packed_text(_with_its_names(names)))
     if (node := shutil.which("node")) is not None:
         checked = subprocess.run([node, "--check", "-"], input=text.encode(), capture_output=True, check=False)
         assert checked.stderr == b""
 
 
 def _with_its_names(names: Sequence[str]) -> str:
-    ordered = page_modules._ordered(tuple(names))
-    return "".join(shortened(page_modules._body(name)) for name in ordered if name in page_modules._shared())
+    ordered = javascript._ordered(tuple(names))
+    return "".join(shortened(javascript._body(name)) for name in ordered if name in javascript._shared())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchbench_magic.views.carriers.shortened_script import shortened
+from torchbench_magic.show.javascript import shortened
 
 
 @pytest.mark.parametrize(

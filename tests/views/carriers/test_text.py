@@ -7,13 +7,14 @@ import sys
 
 import pytest
 
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.views.carriers import markdown, text
-from torchbench_magic.views.carriers.any_result import to_text
-from torchbench_magic.views.document import Document, Phrase, backticked, plain, printable
-from torchbench_magic.views.profiling import profile
-from torchbench_magic.views.table import Cell, Column, Group, Row, Table
-from torchbench_magic.views.timing import comparison
+from torchbench_magic.printable import printable
+from torchbench_magic.profiling import view as profile
+from torchbench_magic.show import markdown, text
+from torchbench_magic.show.document import Document, Phrase, backticked, plain
+from torchbench_magic.show.renderers import to_text
+from torchbench_magic.show.table import Cell, Column, Group, Row, Table
+from torchbench_magic.timing import view as comparison
+from torchbench_magic.timing.comparison import Comparison
 
 from ..builders import HOSTILE, comparison_of, judged_as, profile_of, two_shapes
 

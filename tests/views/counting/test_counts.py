@@ -11,12 +11,11 @@ import pandas as pd
 import pytest
 
 from tests.results.samples import pair
+from torchbench_magic.counting.counts import CallEdge, CallGraph, Counted, CountKey, Counts, stats_of
+from torchbench_magic.counting.diff import CountsDiff, difference
 from torchbench_magic.errors import InputError
-from torchbench_magic.results.counting.call_graph import CallEdge, CallGraph
-from torchbench_magic.results.counting.counts import Counted, CountKey, Counts, stats_of
-from torchbench_magic.results.counting.differences import CountsDiff, difference
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.subject import Subject
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.samples import Subject
 
 from ..sent import sent
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from torchbench_magic.counting.explore import matching, replaced
 from torchbench_magic.errors import InputError
-from torchbench_magic.views.counting.patterns import matching, replaced
 
 NAMES = ["at::mul(at::Tensor)", "_int_malloc", "مرحبا\u202e", "a\nb", "\ud800"]
 

@@ -17,19 +17,13 @@ from tests.views.builders import HOSTILE, comparison_of, profile_of
 from tests.views.test_outputs_stay import RESULTS
 from tests.views.timing.test_levers_tried import COMPILED, DIFFERS, EQUAL, tried
 from torchbench_magic.errors import OptionError
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.every_result import Shown
-from torchbench_magic.results.profiling.columns import (
-    COMPILATION_COLUMNS,
-    GRAPH_BREAK_COLUMNS,
-    LOOP_COLUMNS,
-    frame_of,
-)
-from torchbench_magic.results.profiling.profile import ProfileOptions
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.proof.trial import Trial
-from torchbench_magic.results.timing.values_read import CHANGES
-from torchbench_magic.views.json_forms.envelope import FEW, FEW_BYTES, MOST_BYTES
+from torchbench_magic.process.values import CHANGES
+from torchbench_magic.profiling.options import ProfileOptions
+from torchbench_magic.profiling.schema import COMPILATION_COLUMNS, GRAPH_BREAK_COLUMNS, LOOP_COLUMNS, frame_of
+from torchbench_magic.results import Doubt, Shown
+from torchbench_magic.show.json_output import FEW, FEW_BYTES, MOST_BYTES
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.samples import Trial
 
 ROOT = Path(__file__).parents[3]
 JSON_RESULTS = {
@@ -39,7 +33,7 @@ JSON_RESULTS = {
 
 @cache
 def schema() -> dict[str, Any]:
-    text = (files("torchbench_magic.views.json_forms") / "result-1.schema.json").read_text(encoding="utf-8")
+    text = (files("torchbench_magic.show") / "result-1.schema.json").read_text(encoding="utf-8")
     found: dict[str, Any] = json.loads(text)
     jsonschema.Draft202012Validator.check_schema(found)
     return found

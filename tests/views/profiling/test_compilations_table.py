@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchbench_magic.results.profiling.columns import COMPILATION_COLUMNS, frame_of
-from torchbench_magic.views.profiling.compilations import compilations_table
+from torchbench_magic.profiling.compiling.view import compilations_table
+from torchbench_magic.profiling.schema import COMPILATION_COLUMNS, frame_of
 
 from ..builders import profile_of
 

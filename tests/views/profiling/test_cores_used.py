@@ -10,13 +10,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from torchbench_magic.results.machine.concurrency import TIMELINE_COLUMNS, Concurrency
-from torchbench_magic.results.machine.core_verdicts import CoreUse
-from torchbench_magic.results.profiling.profile import Profile
-from torchbench_magic.views.carriers import html, markdown, text
-from torchbench_magic.views.document import plain
-from torchbench_magic.views.profiling.cores_used import cores_clause, cores_picture, cores_table
-from torchbench_magic.views.profiling.profile import document
+from torchbench_magic.profiling.cores.table import TIMELINE_COLUMNS, Concurrency, CoreUse
+from torchbench_magic.profiling.cores.view import cores_clause, cores_picture, cores_table
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.view import document
+from torchbench_magic.show import html, markdown, text
+from torchbench_magic.show.document import plain
 
 from ...results.profiles import profile_of_two_kernels
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.results.profiles import profile_of_two_kernels
 from tests.results.profiling.insights.test_on_device import LINE_2, LINE_3, profile_of, steps
-from torchbench_magic.core.profiling.profile_doubts import worked_on
-from torchbench_magic.results.profiling.columns import LINE_COLUMNS, frame_of
-from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.schema import LINE_COLUMNS, frame_of
+from torchbench_magic.profiling.warnings import worked_on
 
 LINES = {
     "cell": [3, 3], "line": [2, 3], "source": ["busy(x)", "y.item()"], "file": ["<cell>"] * 2,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torchbench_magic.results.profiling.columns import FRAME_COLUMNS, LINE_COLUMNS, OP_COLUMNS, frame_of
-from torchbench_magic.results.profiling.profile import Profile
-from torchbench_magic.views.document import plain
-from torchbench_magic.views.profiling import profile as view
-from torchbench_magic.views.profiling.inside_line import inside_line
+from torchbench_magic.profiling import view
+from torchbench_magic.profiling.lines_view import inside_line
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.schema import FRAME_COLUMNS, LINE_COLUMNS, OP_COLUMNS, frame_of
+from torchbench_magic.show.document import plain
 
 
 def profile_of(*frames: tuple[int, str, str, float], source: str = "trainer.train()") -> Profile:

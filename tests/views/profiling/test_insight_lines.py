@@ -7,14 +7,15 @@ from dataclasses import replace
 import pytest
 
 from tests.results.profiling.insights.built import SOURCE, Did, Op, built_profile
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.profiling.profile import Profile, Source
-from torchbench_magic.results.profiling.profile_diff import ProfileDiff
-from torchbench_magic.views.carriers import document_json, html
-from torchbench_magic.views.document import plain
-from torchbench_magic.views.profiling.profile import document
-from torchbench_magic.views.profiling.profile_diff import document as diff_document
-from torchbench_magic.views.widgets.explorers import ProfileExplorer
+from torchbench_magic.notebook.explorers import ProfileExplorer
+from torchbench_magic.profiling.diff import ProfileDiff
+from torchbench_magic.profiling.diff_view import document as diff_document
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.trace import Source
+from torchbench_magic.profiling.view import document
+from torchbench_magic.results import Doubt
+from torchbench_magic.show import document_json, html
+from torchbench_magic.show.document import plain
 
 MATMUL = Did(100, 0.001, [Op("aten::mm", 100, 0.2)])
 COPIES = Did(100, 1e-3, [Op("aten::contiguous", 100, 1e-4), Op("aten::contiguous > aten::clone", 100, 0.1)])

@@ -13,13 +13,12 @@ import pandas as pd
 import pytest
 
 from tests.results.many_events import calls_of, profile_of_many
-from torchbench_magic.results.profiling.columns import MEMORY_COLUMNS, frame_of
-from torchbench_magic.results.profiling.profile import Profile
-from torchbench_magic.results.storage import chrome_trace
-from torchbench_magic.views.carriers.any_result import mimebundle
-from torchbench_magic.views.drawing.bars import Bars
-from torchbench_magic.views.profiling.pictures.memory_picture import _owners, stack
-from torchbench_magic.views.profiling.pictures.timeline import Timeline, timeline
+from torchbench_magic.profiling import chrome_trace
+from torchbench_magic.profiling.memory.picture import _owners, stack
+from torchbench_magic.profiling.pictures.timeline import Bars, Timeline, timeline
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.schema import MEMORY_COLUMNS, frame_of
+from torchbench_magic.show.renderers import mimebundle
 
 WORK: dict[str, Callable[[Profile, Path], Any]] = {
     "page": lambda profile, folder: mimebundle(profile),

@@ -10,14 +10,13 @@ import pandas as pd
 import pytest
 
 from torchbench_magic import units
-from torchbench_magic.results.profiling import allocations
-from torchbench_magic.results.profiling.columns import MEMORY_COLUMNS, frame_of
-from torchbench_magic.results.profiling.profile import Profile
-from torchbench_magic.views.carriers import text
-from torchbench_magic.views.carriers.any_result import mimebundle, to_text
-from torchbench_magic.views.document import plain
-from torchbench_magic.views.profiling import memory
-from torchbench_magic.views.profiling.pictures.memory_picture import _highest, picture, stack
+from torchbench_magic.profiling.memory import allocations, view
+from torchbench_magic.profiling.memory.picture import _highest, picture, stack
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.schema import MEMORY_COLUMNS, frame_of
+from torchbench_magic.show import text
+from torchbench_magic.show.document import plain
+from torchbench_magic.show.renderers import mimebundle, to_text
 
 from ..builders import HOSTILE, profile_of
 from ..sent import sent
@@ -60,12 +59,12 @@ def memory_frame() -> pd.DataFrame:
 
 
 def test_there_is_a_document_per_device_and_none_without_memory() -> None:
-    assert [d.kind for d in memory.documents(made())] == ["memory over time, cpu", "memory over time, cuda:0"]
-    assert memory.documents(profile_of(memory=False)) == ()
+    assert [d.kind for d in view.documents(made())] == ["memory over time, cpu", "memory over time, cuda:0"]
+    assert view.documents(profile_of(memory=False)) == ()
 
 
 def test_the_sentence_names_the_peak_its_line_and_what_holds_most() -> None:
-    cpu, cuda = memory.documents(made())
+    cpu, cuda = view.documents(made())
     assert plain(cpu.sentence) == "Memory of the CPU: peak 144 MiB in In[3]:7; In[3]:3 holds 69 % of it"
     assert plain(cuda.sentence) == "Memory of cuda:0: peak 50.0 MiB in In[3]:3; In[3]:3 holds 100 % of it"
 
@@ -75,7 +74,7 @@ def test_a_line_that_holds_more_than_the_peak_has_bytes_and_no_share_of_it() -> 
     frame = memory_frame().iloc[[1]].reset_index(drop=True)
     freed = frame.assign(bytes=-40 * MIB, change=-40 * MIB, block=pd.array([pd.NA], dtype="Int64"), time=0.1)
     frame = pd.concat([freed, frame.assign(bytes=60 * MIB)], ignore_index=True)
-    (cpu,) = memory.documents(replace(made(), memory=frame))
+    (cpu,) = view.documents(replace(made(), memory=frame))
     said = "Memory of the CPU: peak 60.0 MiB in In[3]:3; In[3]:3 holds 100 MiB, less 40.0 MiB freed"
     assert plain(cpu.sentence).startswith(said)
     shown = to_text(replace(made(), memory=frame))
@@ -85,12 +84,12 @@ def test_a_line_that_holds_more_than_the_peak_has_bytes_and_no_share_of_it() -> 
 
 def test_what_stays_to_the_end_is_said() -> None:
     frame = memory_frame()
-    (cpu, _) = memory.documents(replace(made(), memory=frame.iloc[:-1].reset_index(drop=True)))
+    (cpu, _) = view.documents(replace(made(), memory=frame.iloc[:-1].reset_index(drop=True)))
     assert plain(cpu.sentence).endswith("holds 69 % of it, to the end")
 
 
 def test_the_table_adds_up_to_the_peak_with_what_older_blocks_gave_back() -> None:
-    cpu, _ = memory.documents(made())
+    cpu, _ = view.documents(made())
     (table,) = cpu.tables
     rows = {row.cells[0].text: row for row in table.rows()}
     alive = {name: row.cells[2].value / MIB for name, row in rows.items() if row.cells[2].value is not None}
@@ -175,13 +174,13 @@ def test_text_plain_has_the_peak_and_the_lines() -> None:
     shown = to_text(made(bytes_before=10.0 * MIB))
     assert "Memory of the CPU: peak 144 MiB" in shown
     assert "tensors of 10.0 MiB were there before it, 4.00 MiB of them freed by it" in " ".join(shown.split())
-    assert text.for_stdout(memory.documents(made())[0]) in to_text(made())
+    assert text.for_stdout(view.documents(made())[0]) in to_text(made())
 
 
 def test_a_device_that_only_gave_back_says_so() -> None:
     frame = memory_frame()
     only = frame[frame["block"].isna()].reset_index(drop=True).assign(bytes=-4 * MIB)
-    (document,) = memory.documents(replace(made(), memory=only))
+    (document,) = view.documents(replace(made(), memory=only))
     assert (
         plain(document.sentence)
         == "Memory of the CPU never exceeded the memory at the start; it ends 4.00 MiB below"
@@ -212,7 +211,7 @@ def test_an_output_with_very_many_changes_stays_small() -> None:
 
 def test_moments_of_a_short_run_are_in_a_unit_that_tells_them_apart() -> None:
     frame = memory_frame()
-    cpu, _ = memory.documents(replace(made(), memory=frame.assign(time=frame["time"] / 1000)))
+    cpu, _ = view.documents(replace(made(), memory=frame.assign(time=frame["time"] / 1000)))
     (table,) = cpu.tables
     at = [column.name for column in table.columns].index("since")
     assert table.columns[at].unit == "µs"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from torchbench_magic.results.profiling.columns import FRAME_COLUMNS, LINE_COLUMNS, OP_COLUMNS, frame_of
-from torchbench_magic.results.profiling.profile import Profile
-from torchbench_magic.views.carriers import document_json, html, text
-from torchbench_magic.views.document import Document, plain
-from torchbench_magic.views.profiling.modules import modules_table
-from torchbench_magic.views.table import Table
-from torchbench_magic.views.widgets.explorers import ProfileExplorer
+from torchbench_magic.notebook.explorers import ProfileExplorer
+from torchbench_magic.profiling.ops_view import modules_table
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.schema import FRAME_COLUMNS, LINE_COLUMNS, OP_COLUMNS, frame_of
+from torchbench_magic.show import document_json, html, text
+from torchbench_magic.show.document import Document, plain
+from torchbench_magic.show.table import Table
 
 SECOND = "\u00a0\u00a0"
 

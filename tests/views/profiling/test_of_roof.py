@@ -11,14 +11,13 @@ from typing import Any
 import pandas as pd
 
 from tests.results.profiling.insights.built import SOURCE, Did, Op, built_profile
-from torchbench_magic.results.machine.peaks import Peaks
-from torchbench_magic.results.profiling.efficiency import Efficiency, OpEfficiency
-from torchbench_magic.results.profiling.profile import Profile
-from torchbench_magic.views.carriers import html, markdown, text
-from torchbench_magic.views.document import plain
-from torchbench_magic.views.profiling.of_roof import efficiency_clause, efficiency_footer
-from torchbench_magic.views.profiling.pictures.roofline import roofline_svg
-from torchbench_magic.views.profiling.profile import document
+from torchbench_magic.process.peaks import Peaks
+from torchbench_magic.profiling.efficiency.table import Efficiency, OpEfficiency
+from torchbench_magic.profiling.efficiency.view import efficiency_clause, efficiency_footer, roofline_svg
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.view import document
+from torchbench_magic.show import html, markdown, text
+from torchbench_magic.show.document import plain
 
 PEAKS = Peaks(
     threads=2,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchbench_magic.views.profiling.place_names import op_text
+from torchbench_magic.profiling.ops_view import op_text
 
 NAMES = (
     ("graph_0_cpp_fused_add_sin_0", "fused add, sin"),

@@ -8,15 +8,15 @@ import pandas as pd
 import pytest
 
 from torchbench_magic.errors import OptionError
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.profiling.columns import FRAME_COLUMNS, LINE_COLUMNS, OP_COLUMNS, frame_of
-from torchbench_magic.results.profiling.profile import Profile, Source
-from torchbench_magic.views.carriers.any_result import to_text
-from torchbench_magic.views.document import plain
-from torchbench_magic.views.profiling import profile as view
-from torchbench_magic.views.profiling.operations import SORT_KEYS, operations
-from torchbench_magic.views.profiling.place_names import runs_text, shapes_text
-from torchbench_magic.views.table import Row, Table
+from torchbench_magic.profiling import view
+from torchbench_magic.profiling.ops_view import SORT_KEYS, operations, runs_text, shapes_text
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.schema import FRAME_COLUMNS, LINE_COLUMNS, OP_COLUMNS, frame_of
+from torchbench_magic.profiling.trace import Source
+from torchbench_magic.results import Doubt
+from torchbench_magic.show.document import plain
+from torchbench_magic.show.renderers import to_text
+from torchbench_magic.show.table import Row, Table
 
 from ..builders import CELL, LINES, MODULE, OPS, profile_of
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from torchbench_magic import load_ranks
-from torchbench_magic.results.ranks.rank_profiles import RankProfile
-from torchbench_magic.views.ranks.rank_document import document
-from torchbench_magic.views.ranks.rank_strip import strips
+from torchbench_magic.cluster.rank_view import document, strips
+from torchbench_magic.cluster.ranks import RankProfile
 
 TRACES = Path(__file__).parents[2] / "core" / "ranks" / "traces"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.results.samples import lone, pair
-from torchbench_magic.results.timing.joined_comparisons import join_processes
-from torchbench_magic.views.carriers import markdown, text
-from torchbench_magic.views.carriers.html import static
-from torchbench_magic.views.table import HUES
-from torchbench_magic.views.timing import comparison
-from torchbench_magic.views.timing.across_processes import in_how_many
+from torchbench_magic.show import markdown, text
+from torchbench_magic.show.html import static
+from torchbench_magic.show.table import HUES
+from torchbench_magic.timing import view
+from torchbench_magic.timing.across_runs import join_processes
+from torchbench_magic.timing.columns_view import in_how_many
 
 
 @pytest.mark.parametrize(("ratio", "said"), [(1.02, True), (0.98, True), (1.05, False), (0.9, False), (1.0, False)])
@@ -27,7 +27,7 @@ def test_processes_have_decided_for_the_next_kernel_too() -> None:
 
 def test_each_process_is_a_dot_wherever_the_table_is_read() -> None:
     made = join_processes({n: pair(1e-6, ratio * 1e-6, seed=n) for n, ratio in enumerate((0.9, 0.96, 1.1), 1)})
-    document = comparison.document(made)
+    document = view.document(made)
     html = static(document)
     dots = f'<span style=display:inline-block;height:8px;width:3px;background-color:{HUES["torch"]}></span>'
     at_1 = f'<span style=display:inline-block;height:8px;width:1px;background-color:{HUES["other"]}></span>'

@@ -15,19 +15,17 @@ import pytest
 from tests.results.samples import lone, pair
 from torchbench_magic import units
 from torchbench_magic.errors import OptionError
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.timing import ratio_doubts
-from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.joined_comparisons import join_processes
-from torchbench_magic.results.timing.timing_doubts import doubts_of
-from torchbench_magic.views.carriers import text
-from torchbench_magic.views.document import Document, plain
-from torchbench_magic.views.drawing.histogram import histogram, span_of, span_text
-from torchbench_magic.views.table import Table
-from torchbench_magic.views.timing import comparison as view
-from torchbench_magic.views.timing import verdicts
-from torchbench_magic.views.timing.verdicts import Judged
+from torchbench_magic.results import Doubt
+from torchbench_magic.show import text
+from torchbench_magic.show.document import Document, plain
+from torchbench_magic.show.drawing import histogram, span_of, span_text
+from torchbench_magic.show.table import Table
+from torchbench_magic.timing import verdict_words, view
+from torchbench_magic.timing import warnings as ratio_doubts
+from torchbench_magic.timing.across_runs import join_processes, side_by_side
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.verdict_words import Judged
+from torchbench_magic.timing.warnings import doubts_of
 
 from ..builders import comparison_of, times_of
 
@@ -52,7 +50,7 @@ def test_the_sentence_begins_with_the_alternative_that_is_faster_everywhere() ->
         *judged("einsum", ("slower", 1.69), ("slower", 1.7), ("same", 1.0), ("undecided", 1.01)),
         *judged("mul_sum", *[("faster", ratio) for ratio in (0.599, 0.605, 0.147, 0.52)]),
     ]
-    assert plain(verdicts.sentence(points, "bmm")) == (
+    assert plain(verdict_words.sentence(points, "bmm")) == (
         "mul_sum is 1.65 to 6.80 times as fast as bmm at all 4 points; einsum: 2 slower, 1 same, 1 undecided"
     )
 
@@ -75,25 +73,25 @@ def test_the_sentence_begins_with_the_alternative_that_is_faster_everywhere() ->
     ],
 )
 def test_every_verdict_has_its_own_words(points: list[Judged], sentence: str) -> None:
-    assert plain(verdicts.sentence(points, "a")) == sentence
+    assert plain(verdict_words.sentence(points, "a")) == sentence
 
 
 def test_many_alternatives_are_counted_and_not_all_named() -> None:
     points = [one for at in range(7) for one in judged(f"v{at}", ("faster", 0.5 + at / 20))]
-    assert plain(verdicts.sentence(points, "a")).endswith("; 3 more below")
+    assert plain(verdict_words.sentence(points, "a")).endswith("; 3 more below")
 
 
 def test_alternatives_that_take_the_same_time_share_a_clause() -> None:
     def same(count: int) -> str:
         points = [Judged(f"a{nth}", 1.0, 0.995, 1.005, "same") for nth in range(1, count + 1)]
-        return plain(verdicts.sentence(points, "a0"))
+        return plain(verdict_words.sentence(points, "a0"))
 
     assert same(1) == "a1 takes the same time as a0"
     assert same(2) == "a1 and a2 take the same time as a0"
     assert same(4) == "a1, a2, a3 and a4 take the same time as a0"
     assert same(8) == "a1, a2, a3 and 5 more take the same time as a0"
     mixed = [Judged("b", 0.5, 0.49, 0.51, "faster"), *(Judged(name, 1.0, 0.995, 1.005, "same") for name in "cd")]
-    assert plain(verdicts.sentence(mixed, "a")).endswith("; c and d take the same time")
+    assert plain(verdict_words.sentence(mixed, "a")).endswith("; c and d take the same time")
 
 
 
@@ -323,7 +321,7 @@ def test_a_figure_never_seems_to_lie_outside_of_its_own_interval(seed: int) -> N
         value, width = 10 ** drawn.uniform(-1.5, 1.5), 10 ** drawn.uniform(-4.5, -0.5)
         low, high = value * (1 - width * drawn.random()), value * (1 + width * drawn.random())
         verdict = "slower" if value > 1 else "faster"
-        said = plain(verdicts.sentence([Judged("b", value, low, high, verdict)], "a"))
+        said = plain(verdict_words.sentence([Judged("b", value, low, high, verdict)], "a"))
         figure, ends = re.fullmatch(r"b (?:is|takes) (\S+) times as (?:fast|long) as a \((.*)\)", said).groups()  # type: ignore[union-attr]
         assert units.reads_within(figure, ends), said
 
@@ -343,11 +341,11 @@ def test_without_a_common_baseline_each_is_said_to_be_compared_with_its_own() ->
         Judged("a in two", 1.5, 1.4, 1.6, "slower", base="a in one"),
         Judged("b in two", 1, 0.5, 2, "undecided", base="b in one"),
     ]
-    assert plain(verdicts.sentence(points, None)) == (
+    assert plain(verdict_words.sentence(points, None)) == (
         "a in two takes 1.50 times as long as a in one (1.40 … 1.60); b in two against b in one is undecided"
     )
     same = [Judged(f"{name} in two", 1, 0.99, 1.01, "same", base=f"{name} in one") for name in "ab"]
-    assert plain(verdicts.sentence(same, None)) == (
+    assert plain(verdict_words.sentence(same, None)) == (
         "a in two takes the same time as a in one; b in two takes the same time as b in one"
     )
 

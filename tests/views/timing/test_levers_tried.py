@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from tests.views.builders import comparison_of
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.proof.trial import Trial
-from torchbench_magic.views.document import plain
-from torchbench_magic.views.timing import levers_tried
-from torchbench_magic.views.timing.comparison import document
-from torchbench_magic.views.timing.levers_tried import levers_recommended, recommended, trial_sentence
-from torchbench_magic.views.timing.repeat_cell import repeat_cell
+from torchbench_magic.results import Doubt
+from torchbench_magic.show.document import plain
+from torchbench_magic.timing import levers_view
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.levers_view import levers_recommended, recommended, trial_sentence
+from torchbench_magic.timing.reports import repeat_cell
+from torchbench_magic.timing.samples import Trial
+from torchbench_magic.timing.view import document
 
 
 def tried(**levers: tuple[float, Trial]) -> Comparison:
@@ -130,13 +130,13 @@ def test_a_close_result_in_a_shorter_dtype_is_not_called_the_same() -> None:
 
 
 def test_of_levers_that_are_undecided_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    result, of_all = tried(no_grad=(1.3, EQUAL), threads=(1.3, EQUAL)), levers_tried._tried
+    result, of_all = tried(no_grad=(1.3, EQUAL), threads=(1.3, EQUAL)), levers_view._tried
 
     def said(*undecided: str) -> str:
         rows = of_all(result)
         for each in rows:
             each.verdict = "undecided" if each.name in undecided else each.verdict
-        monkeypatch.setattr(levers_tried, "_tried", lambda _: rows)
+        monkeypatch.setattr(levers_view, "_tried", lambda _: rows)
         return plain(trial_sentence(result))
 
     of_one = "no lever with a verdict makes it faster with the same result. threads: no faster. no_grad: undecided"

@@ -13,15 +13,14 @@ from xml.etree import ElementTree
 import pytest
 
 from torchbench_magic.errors import InputError, MissingTool
-from torchbench_magic.results.machine.contention import Contention
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.views.carriers import document_json, html, text
-from torchbench_magic.views.carriers.any_result import mimebundle
-from torchbench_magic.views.document import plain
-from torchbench_magic.views.drawing.scales import scale_of
-from torchbench_magic.views.timing import comparison, threads, verdicts
-from torchbench_magic.views.timing.curves import MOST_PANELS, curves_svg
-from torchbench_magic.views.timing.plot import plot
+from torchbench_magic.process.contention import Contention
+from torchbench_magic.show import document_json, html, text
+from torchbench_magic.show.document import plain
+from torchbench_magic.show.drawing import scale_of
+from torchbench_magic.show.renderers import mimebundle
+from torchbench_magic.timing import verdict_words, view
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.curves import MOST_PANELS, curves_svg, plot
 
 from ..builders import HOSTILE, comparison_of
 
@@ -151,7 +150,7 @@ def test_a_name_is_shortened_before_it_leaves_the_picture() -> None:
 
 
 def test_the_picture_stands_under_the_tables_of_the_output_and_its_swap_in_the_sentence() -> None:
-    made = comparison.document(sweep())
+    made = view.document(sweep())
     static = html.static(made)
     assert "bmm is faster than mul_sum below n" in plain(made.sentence)
     assert static.index("</table>") < static.index("<div slot=picture><style>") < static.index("Times as fast = ")
@@ -174,21 +173,21 @@ def test_an_output_of_hundreds_of_points_stays_below_a_megabyte_and_keeps_its_pi
 
 
 def test_threads_have_a_second_table_whose_rows_select_the_same_measurements() -> None:
-    timings, by_threads = comparison.document(thread_run({1: 8e-3, 2: 4e-3}, ("a", "b"))).tables
+    timings, by_threads = view.document(thread_run({1: 8e-3, 2: 4e-3}, ("a", "b"))).tables
     assert (timings.name, by_threads.name) == ("timings", "threads")
     assert sorted(row.key for row in by_threads.rows()) == sorted(row.key for row in timings.rows())
 
 
 def test_a_long_sweep_over_thread_counts_shows_no_thread_table_and_explains_none() -> None:
-    made = comparison.document(sweep(threads=(1, 2)))
+    made = view.document(sweep(threads=(1, 2)))
     assert [table.name for table in made.tables] == ["timings"]
     assert "“use”: the largest" not in "".join(map(plain, made.footer))
-    short = comparison.document(thread_run({1: 8e-3, 2: 4e-3}))
+    short = view.document(thread_run({1: 8e-3, 2: 4e-3}))
     assert "“use”: the largest" in "".join(map(plain, short.footer))
 
 
 def test_a_lone_statement_says_which_thread_count_to_use() -> None:
-    said = plain(comparison.document(thread_run({1: 8e-3, 2: 4e-3})).sentence)
+    said = plain(view.document(thread_run({1: 8e-3, 2: 4e-3})).sentence)
     assert said.endswith("at 2 thread counts (medians). Use -t 2: 2.00 times the speed of 1.")
 
 
@@ -210,52 +209,52 @@ def test_an_axis_holds_its_values_and_has_a_few_round_ticks_inside(values: tuple
 
 
 def test_the_swap_is_named_in_words_with_both_sides() -> None:
-    said = plain(verdicts.swaps_clause(sweep()))
+    said = plain(verdict_words.swaps_clause(sweep()))
     assert re.fullmatch(r"bmm is faster than mul_sum below n ≈ 3\d0, slower above", said)
 
 
 def test_swaps_beyond_three_are_counted() -> None:
-    said = plain(verdicts.swaps_clause(sweep(threads=(1, 2, 3, 4, 5))))
+    said = plain(verdict_words.swaps_clause(sweep(threads=(1, 2, 3, 4, 5))))
     assert said.count(" is faster than ") == 3
     assert said.endswith("; 2 more swaps")
     assert "(1 thread)" in said
 
 
 def test_nothing_is_said_where_nothing_swaps() -> None:
-    assert verdicts.swaps_clause(comparison_of()) == ()
+    assert verdict_words.swaps_clause(comparison_of()) == ()
 
 
 def test_the_thread_table_marks_the_count_to_use_and_what_is_beyond_the_cores() -> None:
     made = thread_run({1: 8e-3, 2: 4e-3, 4: 4.4e-3})
-    table = threads.threads_table(made)
+    table = view.threads_table(made)
     assert table is not None
     lines = text.table_text(table).splitlines()[3:]
     assert [line.split()[0] for line in lines] == ["1", "2", "4"]
     assert ["use" in line for line in lines] == [False, True, False]
     assert ["oversubscribed" in line for line in lines] == [False, False, True]
     assert "2.00" in lines[1]
-    assert plain(threads.advice(made)) == "Use -t 2: 2.00 times the speed of 1."
-    assert threads.doubt(made) == ()
+    assert plain(view.threads_advice(made)) == "Use -t 2: 2.00 times the speed of 1."
+    assert view.doubt(made) == ()
 
 
 def test_the_advice_says_when_more_threads_do_not_pay() -> None:
-    assert plain(threads.advice(thread_run({1: 8e-3, 2: 7.9e-3}))) == "Use -t 1: more threads gain less than 10 %."
+    assert plain(view.threads_advice(thread_run({1: 8e-3, 2: 7.9e-3}))) == "Use -t 1: more threads gain less than 10 %."
 
 
 def test_alternatives_with_different_advice_are_named() -> None:
     made = comparison_of([(None, 1, (8e-3, 8e-3)), (None, 2, (4e-3, 8e-3))], ("a", "b"), spread=0.004)
-    assert plain(threads.advice(made)) == "Use -t 2 for a, -t 1 for b."
+    assert plain(view.threads_advice(made)) == "Use -t 2 for a, -t 1 for b."
 
 
 def test_a_curve_under_outside_load_gives_a_reason_instead_of_advice() -> None:
     made = thread_run({1: 8e-3, 2: 4e-3})
     busy = replace(made, subjects=tuple(replace(s, contention=Contention(ext=0.6)) for s in made.subjects))
-    assert threads.advice(busy) == ()
-    assert plain(threads.doubt(busy)) == "No thread count recommended: other processes used up to 0.6 cores."
+    assert view.threads_advice(busy) == ()
+    assert plain(view.doubt(busy)) == "No thread count recommended: other processes used up to 0.6 cores."
 
 
 def test_one_thread_count_has_no_thread_table() -> None:
-    assert threads.threads_table(thread_run({2: 1e-3})) is None
+    assert view.threads_table(thread_run({2: 1e-3})) is None
 
 
 # ---- matplotlib ---------------------------------------------------------------------------------------------

@@ -12,12 +12,11 @@ from tests.results.samples import lone
 from tests.views.builders import HOSTILE, comparison_of, two_shapes
 from tests.views.counting.test_counts import compared, counted
 from torchbench_magic.errors import OptionError
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.identity import source_id
-from torchbench_magic.views.timing.pull_request import MOST_BYTES
-from torchbench_magic.views.timing.repeat_cell import repeat_cell
+from torchbench_magic.results import Doubt
+from torchbench_magic.timing.across_runs import side_by_side
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.identity import source_id
+from torchbench_magic.timing.reports import MOST_BYTES, repeat_cell
 
 from ...magics.conftest import loaded, shell  # noqa: F401
 

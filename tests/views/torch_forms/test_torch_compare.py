@@ -11,8 +11,8 @@ from torch.utils.benchmark import Measurement
 from torch.utils.benchmark.utils.common import TaskSpec
 
 from tests.results.samples import lone, pair
-from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
-from torchbench_magic.views.torch_forms.torch_compare import Compare
+from torchbench_magic.timing.across_runs import side_by_side
+from torchbench_magic.timing.torch_compare import Compare
 
 
 def measurement(*times: float, stmt: str = "f(x)", **names: Any) -> Measurement:

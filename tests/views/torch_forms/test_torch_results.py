@@ -13,7 +13,7 @@ from torch.utils.benchmark import CallgrindStats, Compare, FunctionCounts, Measu
 from torch.utils.benchmark.utils.common import TaskSpec
 from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import FunctionCount
 
-from torchbench_magic.views.torch_forms import torch_results
+from torchbench_magic.show import torch_results
 
 
 def words(html: str) -> str:

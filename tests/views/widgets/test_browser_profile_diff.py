@@ -9,10 +9,10 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.results.profiles import profile_of_two_kernels
-from torchbench_magic.results.profiling.profile_diff import ProfileDiff
-from torchbench_magic.views.carriers import html
-from torchbench_magic.views.profiling.pictures.timeline import timeline
-from torchbench_magic.views.profiling.profile_diff import document
+from torchbench_magic.profiling.diff import ProfileDiff
+from torchbench_magic.profiling.diff_view import document
+from torchbench_magic.profiling.pictures.timeline import timeline
+from torchbench_magic.show import html
 
 from ..builders import HOSTILE, LINES, OPS, profile_of
 from ..carriers.test_browser_table import Show, chromium, page, show  # noqa: F401  # fixtures

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from tests.results.samples import pair
+from torchbench_magic.counting.counts import CallEdge, CallGraph, Counted, CountKey, Counts, stats_of
+from torchbench_magic.counting.diff import CountsDiff
+from torchbench_magic.counting.explore import Step
 from torchbench_magic.errors import InputError
-from torchbench_magic.results.counting.call_graph import CallEdge, CallGraph
-from torchbench_magic.results.counting.counts import Counted, CountKey, Counts, stats_of
-from torchbench_magic.results.counting.differences import CountsDiff
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.subject import Subject
-from torchbench_magic.views.counting.exploration import Step
-from torchbench_magic.views.widgets.counts_explorer import CountsExplorer
+from torchbench_magic.notebook.explorers import CountsExplorer
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.samples import Subject
 
 TORCH = "[/lib/libtorch_cpu.so]"
 MUL, STRIDES = f"/w/build/aten/m.cpp:at::mul(Tensor) {TORCH}", f"/w/build/aten/i.cpp:at::Iterator::strides() {TORCH}"

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.views.carriers.html import module
-from torchbench_magic.views.carriers.page_modules import self_unpacking
-from torchbench_magic.views.carriers.shortened_script import shortened
-from torchbench_magic.views.document import plain
-from torchbench_magic.views.widgets.explorers import ComparisonExplorer, ProfileExplorer
-from torchbench_magic.views.widgets.live import LiveView
+from torchbench_magic.notebook.explorers import ComparisonExplorer, ProfileExplorer
+from torchbench_magic.notebook.live import LiveView
+from torchbench_magic.show.document import plain
+from torchbench_magic.show.html import module
+from torchbench_magic.show.javascript import self_unpacking, shortened
 
 from ..builders import comparison_of, profile_of
 from ..sent import unpacked
@@ -170,7 +169,7 @@ def test_the_bundle_follows_what_was_chosen() -> None:
 
 
 def test_a_profile_with_a_call_tree_has_its_flame_graph_and_can_be_grouped() -> None:
-    from torchbench_magic.views.drawing import flame
+    from torchbench_magic.show import flame
 
     from ..drawing.test_flame import profiled
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchbench_magic.benchmark.reexport import torch_names
-from torchbench_magic.core.timing.points.fuzzers import op_fuzzer
+from torchbench_magic.timing.fuzzers import op_fuzzer
 
 __all__ = ["UnaryOpFuzzer"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch.utils.benchmark.utils.fuzzer import FuzzedTensor, Fuzzer, ParameterAlias, dtype_size, prod
 
 from torchbench_magic.benchmark.reexport import torch_names
-from torchbench_magic.core.timing.points.fuzzers import FuzzedParameter
+from torchbench_magic.timing.fuzzers import FuzzedParameter
 
 __all__ = ["Fuzzer", "FuzzedParameter", "ParameterAlias", "FuzzedTensor", "dtype_size", "prod"]
 __getattr__ = torch_names("torch.utils.benchmark.utils.fuzzer")

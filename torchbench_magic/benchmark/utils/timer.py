@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from torch.utils.benchmark.utils import timer as torch_timer
 from torch.utils.benchmark.utils.timer import Language, timer
 
-from torchbench_magic.benchmark import callgrind, compare_timers, timer_clocks
-from torchbench_magic.benchmark.checked_arguments import check_calls, check_seconds, check_threads
-from torchbench_magic.benchmark.cpp import CPPTimer
+from torchbench_magic.benchmark import timer_backend
 from torchbench_magic.benchmark.reexport import torch_names
-from torchbench_magic.benchmark.statement import ExactTimer
-from torchbench_magic.core.counting.client import starting_meanwhile
-from torchbench_magic.core.counting.count import Job, LibraryJob
-from torchbench_magic.core.counting.machine_code import client_requests
-from torchbench_magic.core.process.heard_progress import HeardProgress
-from torchbench_magic.core.timing.plan import Processes
+from torchbench_magic.benchmark.timer_backend import CPPTimer, ExactTimer, check_calls, check_seconds, check_threads
+from torchbench_magic.counting import client_requests
+from torchbench_magic.counting.client import starting_meanwhile
+from torchbench_magic.counting.count import Job, LibraryJob
+from torchbench_magic.process.interrupts import HeardProgress
+from torchbench_magic.timing.plan import Processes
 
 if TYPE_CHECKING:
-    from torchbench_magic.results.timing.comparison import Comparison
+    from torchbench_magic.timing.comparison import Comparison
 
 __all__ = ["Timer", "timer", "Language"]
 __getattr__ = torch_names("torch.utils.benchmark.utils.timer")
@@ -76,7 +74,7 @@ class Timer(torch_timer.Timer):
             self._timer_cls = partial(ExactTimer, written=self._written)  # type: ignore[assignment]
         names = (label, sub_label, description, env)
         super().__init__(
-            stmt, setup, global_setup, timer_clocks.clock_of(timer), globals, *names, num_threads, language
+            stmt, setup, global_setup, timer_backend.clock_of(timer), globals, *names, num_threads, language
         )
         self.__dict__.pop("_timer_cls", None)
         if self._language is Language.CPP:
@@ -171,8 +169,8 @@ class Timer(torch_timer.Timer):
         if isinstance(self._timer, CPPTimer):
             job = LibraryJob(str(self._timer.compiled().library), number, threads)
         else:
-            job = callgrind.python_job(self._written, self._globals, number, threads)
-        found = callgrind.collect_callgrind(
+            job = timer_backend.python_job(self._written, self._globals, number, threads)
+        found = timer_backend.collect_callgrind(
             self._task_spec,
             job,
             repeats=repeats or 1,
@@ -213,7 +211,7 @@ class Timer(torch_timer.Timer):
         Raises:
             OptionError: timers that cannot be told apart or measured together.
         """
-        return compare_timers.compare_timers(
+        return timer_backend.compare_timers(
             timers,
             Timer,
             min_run_time=min_run_time,

@@ -10,16 +10,13 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.core.counting import client
-from torchbench_magic.core.counting.client import NotStarted, Server
-from torchbench_magic.core.counting.count_options import Counting
-from torchbench_magic.core.counting.machine_code import client_requests, heap
-from torchbench_magic.core.counting.valgrind import launch
-from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.timer import compare_bodies
-from torchbench_magic.core.timing.timing_task import Task
+from torchbench_magic.cell_text import Body
+from torchbench_magic.counting import client, client_requests, launch, level_heap
+from torchbench_magic.counting.client import NotStarted, Server
 from torchbench_magic.errors import MissingTool
-from torchbench_magic.results.cell_text import Body
+from torchbench_magic.timing.plan import Counting, Plan
+from torchbench_magic.timing.run import compare_bodies
+from torchbench_magic.timing.task import Task
 
 is_here = pytest.mark.skipif(not client_requests.is_supported(), reason="the machine code is for x86_64 Linux")
 
@@ -118,5 +115,5 @@ def test_a_c_library_without_mallinfo2_keeps_its_heap_as_it_is(monkeypatch: pyte
     asked: list[object] = []
     library = SimpleNamespace(malloc=asked.append)  # looked up: mallinfo2, which is not there
     monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
-    heap._settle_malloc()
+    level_heap._settle_malloc()
     assert not asked

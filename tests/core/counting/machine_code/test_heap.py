@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from torchbench_magic.core.counting.machine_code import client_requests
+from torchbench_magic.counting import client_requests
 
 pytestmark = pytest.mark.skipif(not client_requests.is_supported(), reason="counts are for x86_64 Linux")
 
 PROGRAM = """
 import gc, json, random, sys
-from torchbench_magic.core.counting.machine_code import heap
+from torchbench_magic.counting import level_heap as heap
 heap.place_arenas()
 gc.disable()
 heap.settle()
@@ -51,7 +51,7 @@ def test_whatever_came_before_the_next_blocks_are_at_the_same_places() -> None:
 
 TOPS = """
 import ctypes, gc, json
-from torchbench_magic.core.counting.machine_code import heap
+from torchbench_magic.counting import level_heap as heap
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 libc.free.argtypes, libc.mallinfo2.restype = [ctypes.c_void_p], heap._MallInfo

@@ -6,7 +6,7 @@ import ctypes
 
 import pytest
 
-from torchbench_magic.core.counting.machine_code.type_cache import level_types
+from torchbench_magic.counting.level_heap import level_types
 
 
 def next_tag() -> int:

@@ -22,13 +22,13 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812  (torch's name for it)
 
-from torchbench_magic.core.counting import client
-from torchbench_magic.core.counting.client import CodeFailed, Server
-from torchbench_magic.core.counting.count import Job, count_instructions
-from torchbench_magic.core.counting.variables.notebook_modules import Loaded
-from torchbench_magic.core.counting.variables.shipping import pack_variables
+from torchbench_magic.cell_text import Body
+from torchbench_magic.counting import client
+from torchbench_magic.counting.client import CodeFailed, Server
+from torchbench_magic.counting.count import Job, count_instructions
 from torchbench_magic.errors import CountError
-from torchbench_magic.results.cell_text import Body
+from torchbench_magic.process.send import pack_variables
+from torchbench_magic.process.send_modules import Loaded
 
 LOCAL = """
 import functools, threading, torch
@@ -247,7 +247,7 @@ def test_nothing_counts_as_replaced_in_an_ordinary_process_and_cloudpickle_is_le
 ) -> None:
     code = (
         "import torch, pandas, matplotlib, IPython\n"
-        "from torchbench_magic.core.counting.variables.notebook_modules import Loaded\n"
+        "from torchbench_magic.process.send_modules import Loaded\n"
         "found = Loaded.now(globals())\nassert not found.local and not found.replaced, found"
     )
     subprocess.run([sys.executable, "-P", "-c", code], check=True)

@@ -11,9 +11,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchbench_magic.core.counting.variables.purpose import FOR_TIMING
-from torchbench_magic.core.counting.variables.shipping import pack_variables, unpack_variables
 from torchbench_magic.errors import CountError
+from torchbench_magic.process.send import FOR_TIMING, pack_variables, unpack_variables
 
 
 def there(**names: Any) -> dict[str, Any]:

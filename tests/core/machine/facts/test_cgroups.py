@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from torchbench_magic.core.machine.environment import usable_cores
-from torchbench_magic.core.machine.facts.cgroups import cpu_quota, memory_limit, throttled_share
+from torchbench_magic.process.environment import usable_cores
+from torchbench_magic.process.machine import cpu_quota, memory_limit, throttled_share
 
 from ...doctor.trees import tree
 

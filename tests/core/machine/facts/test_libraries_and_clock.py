@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torchbench_magic.core.machine.facts.frequency import clock_control, governor_text
-from torchbench_magic.core.machine.facts.native_libraries import native_libraries
+from torchbench_magic.process.machine import clock_control, governor_text, native_libraries
 
 from ...doctor.trees import tree
 

@@ -12,13 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchbench_magic.core.machine import caches
-from torchbench_magic.core.machine.peaks import bandwidth_now, kept_peaks, measured_peaks
-from torchbench_magic.core.machine.peaks.bandwidth_now import with_bandwidth_now
-from torchbench_magic.core.machine.peaks.kept_peaks import peaks_here
-from torchbench_magic.core.machine.peaks.measured_peaks import Probe, measure_peaks, working_sets
-from torchbench_magic.core.progress import NO_PROGRESS
-from torchbench_magic.results.machine.peaks import Peaks
+from torchbench_magic.process import machine, peaks
+from torchbench_magic.process.interrupts import NO_PROGRESS
+from torchbench_magic.process.peaks import Peaks, Probe, measure_peaks, peaks_here, with_bandwidth_now, working_sets
 
 MADE = Peaks(
     threads=2,
@@ -58,7 +54,7 @@ def in_turns(lengths: Iterator[float]) -> tuple[Probe, int]:
     """A probe of work 3 after its rounds, and how many it had."""
     clock = Ticking(lengths)
     probe = Probe([clock.work], 3.0)
-    measured_peaks._take_turns([probe], clock, NO_PROGRESS, "")
+    peaks._take_turns([probe], clock, NO_PROGRESS, "")
     return probe, len(probe.rates)
 
 
@@ -77,7 +73,7 @@ def test_a_slow_second_is_outlasted() -> None:
 def test_a_peak_whose_rounds_never_agree_is_not_known() -> None:
     probe, rounds = in_turns(of_rounds(*(0.03 * 1.2**n for n in range(20))))
     assert math.isnan(probe.peak)
-    assert rounds == measured_peaks._MOST_ROUNDS
+    assert rounds == peaks._MOST_ROUNDS
 
 
 def test_a_peak_is_that_of_the_copy_whose_pages_lie_best() -> None:
@@ -88,7 +84,7 @@ def test_a_peak_is_that_of_the_copy_whose_pages_lie_best() -> None:
         clock.work()
 
     probe = Probe([slow, clock.work], 3.0)
-    measured_peaks._take_turns([probe], clock, NO_PROGRESS, "")
+    peaks._take_turns([probe], clock, NO_PROGRESS, "")
     assert probe.peak == pytest.approx(100.0)
     assert len(probe.rates) == 6, "three rounds of the faster copy"
 
@@ -104,7 +100,7 @@ def test_probes_take_turns() -> None:
 
         return Probe([run], 1.0)
 
-    measured_peaks._take_turns([of("a"), of("b")], clock, NO_PROGRESS, "")
+    peaks._take_turns([of("a"), of("b")], clock, NO_PROGRESS, "")
     assert order[4:10] == ["a", "b"] * 3
 
 
@@ -117,10 +113,10 @@ def test_bandwidth_is_measured_within_each_cache_and_far_beyond_the_last() -> No
 
 
 def test_measuring_leaves_threads_random_numbers_and_grad_mode_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured_peaks, "_ROUND", 1e-4)
-    monkeypatch.setattr(measured_peaks, "_LARGEST", 1 << 20)
+    monkeypatch.setattr(peaks, "_ROUND", 1e-4)
+    monkeypatch.setattr(peaks, "_LARGEST", 1 << 20)
     for side in ("_SIDE", "_WIDE_SIDE", "_SMALL_SIDE"):
-        monkeypatch.setattr(measured_peaks, side, 32)
+        monkeypatch.setattr(peaks, side, 32)
     before, state = torch.get_num_threads(), torch.random.get_rng_state()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     made = measure_peaks(cores, (("L2", 1 << 19),))
@@ -138,7 +134,7 @@ def test_memory_that_cannot_be_had_leaves_a_bandwidth_unknown(monkeypatch: pytes
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
     monkeypatch.setattr(torch, "full", full)
-    assert math.isnan(measured_peaks._best(measured_peaks.streaming(1 << 20)))
+    assert math.isnan(peaks._best(peaks.streaming(1 << 20)))
 
 
 def test_bandwidth_of_what_is_shared_is_that_of_now_in_the_median_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +145,7 @@ def test_bandwidth_of_what_is_shared_is_that_of_now_in_the_median_round(monkeypa
         monkeypatch.setattr(Probe, "round", lambda self, clock: self.rates.append(next(rounds)))
         return [probe]
 
-    monkeypatch.setattr(bandwidth_now, "streaming", of_size)
+    monkeypatch.setattr(peaks, "streaming", of_size)
     before = torch.get_num_threads()
     made = with_bandwidth_now(MADE)
     assert made.bandwidth == ((1 << 20, 2, 1e11), (1 << 24, 2, 2.5e10), (1 << 20, 1, 5e10)), "none above half of 32 MiB"
@@ -183,7 +179,7 @@ def test_the_roof_is_the_longer_of_computing_and_moving() -> None:
 @pytest.fixture
 def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(kept_peaks, "_in_this_process", {})
+    monkeypatch.setattr(peaks, "_in_this_process", {})
     return tmp_path / "torchbench_magic"
 
 
@@ -198,7 +194,7 @@ def measured(cached: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., lis
             asked.append(threads)
             return replace(MADE, **{"threads": threads} | changes)
 
-        monkeypatch.setattr(kept_peaks, "measure_peaks", measure)
+        monkeypatch.setattr(peaks, "measure_peaks", measure)
         return asked
 
     return plant
@@ -274,7 +270,7 @@ def test_a_user_without_a_home_folder_gets_peaks_and_is_told(
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.setattr(kept_peaks, "user_cache_folder", homeless)
+    monkeypatch.setattr(peaks, "user_cache_folder", homeless)
     assert "no home folder" in peaks_here(2).notes[-1]
 
 
@@ -283,6 +279,6 @@ def test_caches_that_the_system_does_not_tell_are_said(
 ) -> None:
     """As with an unreadable or hidden /sys, and on macOS."""
     measured()
-    monkeypatch.setattr(caches.glob, "glob", lambda pattern: [])
+    monkeypatch.setattr(machine.glob, "glob", lambda pattern: [])
     assert "Cache sizes: unknown here" in peaks_here(2).notes[0]
     assert working_sets(()) == sorted(working_sets(()))

@@ -13,22 +13,17 @@ from typing import Any
 import psutil
 import pytest
 
-from torchbench_magic.core.machine.contention import Counters
-from torchbench_magic.core.machine.facts.cgroups import Limit, cpu_quota
-from torchbench_magic.core.machine.facts.system_files import SystemFiles
-from torchbench_magic.core.machine.waiting_for_cores import CoreWait
-from torchbench_magic.core.profiling.concurrency import concurrency_run, core_facts, side_watch
-from torchbench_magic.core.profiling.concurrency.concurrency_run import ConcurrencyRun
-from torchbench_magic.core.profiling.concurrency.core_facts import CoreFacts
-from torchbench_magic.core.profiling.concurrency.proof_cell import (
+from torchbench_magic.process.contention import CoreWait, Counters
+from torchbench_magic.process.machine import Limit, SystemFiles, cpu_quota
+from torchbench_magic.profiling.cores import record, table
+from torchbench_magic.profiling.cores.record import ConcurrencyRun, CoreFacts, SideWatch
+from torchbench_magic.profiling.cores.table import (
+    Concurrency,
     counts_to_compare,
     doubts_of_concurrency,
     proof_of,
+    verdict_of,
 )
-from torchbench_magic.core.profiling.concurrency.side_watch import SideWatch
-from torchbench_magic.results.machine import core_verdicts
-from torchbench_magic.results.machine.concurrency import Concurrency
-from torchbench_magic.results.machine.core_verdicts import verdict_of
 
 from ..profiling_text import profiled
 
@@ -60,7 +55,7 @@ def looked():
 @pytest.fixture(autouse=True)
 def an_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is."""
-    monkeypatch.setattr(side_watch, "_PATIENCE", 1e6)
+    monkeypatch.setattr(record, "_PATIENCE", 1e6)
 
 
 def children() -> set[int]:
@@ -111,7 +106,7 @@ def test_what_threads_and_processes_used_is_in_what_was_seen_of_them() -> None:
 
 @LINUX
 def test_the_proof_is_made_of_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core_verdicts, "LEAST_WALL", math.inf)  # however long it takes: of one that waits there is none
+    monkeypatch.setattr(table, "LEAST_WALL", math.inf)  # however long it takes: of one that waits there is none
     seen = seen_in("x = 1")
     assert (seen.verdict, seen.proof.splitlines()[0][:20]) == ("not available", "%%timer --threads 1,")
     assert seen.proof.splitlines()[-1] == "x = 1"
@@ -119,7 +114,7 @@ def test_the_proof_is_made_of_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @LINUX
 def test_steps_are_looked_at_each() -> None:
-    from torchbench_magic.results.profiling.schedule import Schedule
+    from torchbench_magic.profiling.schedule import Schedule
 
     text = "from torchbench_magic import step\nfor i in range(4):\n    step()"
     outcome = profiled(text, {"torch": torch}, concurrency=True, schedule=Schedule(wait=1, active=1, repeat=2))
@@ -154,13 +149,13 @@ def test_an_error_and_an_interrupt_keep_what_was_seen_and_leave_no_process() -> 
 
 @LINUX
 def test_a_profile_that_does_not_begin_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchbench_magic.core.profiling.recording import recorded_run
+    from torchbench_magic.profiling import recording
 
     def broken(self: object) -> None:
         raise RuntimeError("not today")
 
     before = children()
-    monkeypatch.setattr(recorded_run.Kineto, "start", broken)
+    monkeypatch.setattr(recording.Kineto, "start", broken)
     with pytest.raises(RuntimeError, match="not today"):
         profiled("x = 1", {}, concurrency=True)
     assert children() <= before
@@ -183,15 +178,15 @@ def test_without_proc_the_profile_comes_and_says_what_is_missing(monkeypatch: py
 
 @LINUX
 def test_a_kernel_that_counts_no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(side_watch.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(record.os, "access", lambda path, mode: False)
     not_available("does not count how long threads wait")
 
 
 @LINUX
 @pytest.mark.parametrize("interpreter", ["/no/such/python", "/bin/true", "/bin/cat"])
 def test_a_process_that_does_not_start_or_says_nothing(monkeypatch: pytest.MonkeyPatch, interpreter: str) -> None:
-    monkeypatch.setattr(side_watch.sys, "executable", interpreter)
-    monkeypatch.setattr(side_watch, "_PATIENCE", 0.1)
+    monkeypatch.setattr(record.sys, "executable", interpreter)
+    monkeypatch.setattr(record, "_PATIENCE", 0.1)
     not_available("did not start")
 
 
@@ -254,7 +249,7 @@ def counters(**known: float) -> CoreWait:
 
 
 def test_the_load_of_others_is_the_one_of_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core_facts, "cores_under", lambda quota: 2)
+    monkeypatch.setattr(record, "cores_under", lambda quota: 2)
     run = ConcurrencyRun()
     run._facts = [CoreFacts.read(Limit()), CoreFacts.read(Limit())]
     made = run.result(0, 10**9, counters(busy=1.5, own_cpu=1.0), 4)
@@ -350,7 +345,7 @@ def test_a_forked_worker_that_waits_for_threads_it_does_not_have_is_named(monkey
         told.append(hang)
         os.kill(os.getpid(), signal.SIGINT)  # what the reader does then
 
-    monkeypatch.setattr(concurrency_run, "_tell", tell)
+    monkeypatch.setattr(record, "_tell", tell)
     text = (
         "import torch\n"
         "class Data(torch.utils.data.Dataset):\n"
@@ -379,7 +374,7 @@ def test_a_forked_worker_that_waits_for_threads_it_does_not_have_is_named(monkey
 
 
 def test_what_is_told_of_a_hang_is_one_line_with_the_cure(capsys: pytest.CaptureFixture[str]) -> None:
-    concurrency_run._tell({"hangs": 17, "name": "pt_data_worker", "seconds": 3.0})
+    record._tell({"hangs": 17, "name": "pt_data_worker", "seconds": 3.0})
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "worker (pid 17) hangs" in said

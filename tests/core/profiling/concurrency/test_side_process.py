@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.core.profiling.concurrency import side_process
-from torchbench_magic.core.profiling.concurrency.seen_threads import core_use, timeline_of
-from torchbench_magic.core.profiling.concurrency.side_process import (
+from torchbench_magic.profiling.cores import side_process
+from torchbench_magic.profiling.cores.record import core_use, timeline_of
+from torchbench_magic.profiling.cores.side_process import (
     BLOCKED,
     PARKED,
     RUNNABLE,

@@ -12,17 +12,16 @@ import pandas as pd
 import pytest
 import torch
 
-from torchbench_magic.core.machine import process_use
-from torchbench_magic.core.machine.process_use import ProcessUse
-from torchbench_magic.core.profiling import profiler
-from torchbench_magic.core.profiling.efficiency import judged_ops
-from torchbench_magic.core.profiling.efficiency.judged_ops import judged
-from torchbench_magic.core.profiling.efficiency.once_more import MoreCalls
-from torchbench_magic.core.profiling.profiler import profile
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.machine.peaks import Peaks
-from torchbench_magic.results.profiling.efficiency import CLASSES
-from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.process import contention
+from torchbench_magic.process.contention import ProcessUse
+from torchbench_magic.process.peaks import Peaks
+from torchbench_magic.profiling import profiler
+from torchbench_magic.profiling.efficiency import judge
+from torchbench_magic.profiling.efficiency.judge import MoreCalls, judged
+from torchbench_magic.profiling.efficiency.table import CLASSES
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.profiler import profile
+from torchbench_magic.results import Doubt
 
 from ..insight_runs import calm
 
@@ -71,8 +70,8 @@ def test_a_run_that_others_held_up_is_not_called_far_below(run: Profile) -> None
 @pytest.fixture(autouse=True)
 def not_called(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither an op nor, for what it costs, a page fault: what the system says of its time is taken."""
-    monkeypatch.setattr(judged_ops, "once_more", lambda *_: None)
-    monkeypatch.setattr(judged_ops, "cost_of_fault", lambda threads: math.nan)
+    monkeypatch.setattr(judge, "once_more", lambda *_: None)
+    monkeypatch.setattr(judge, "cost_of_fault", lambda threads: math.nan)
 
 
 def kind_at(made: Profile, op: str, line: int) -> Any:
@@ -141,9 +140,9 @@ def test_tiny_ops_are_calls(run: Profile) -> None:
     ],
 )
 def test_what_more_calls_tell(run: Profile, more: Any, told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judged_ops, "once_more", lambda *_: more)
-    monkeypatch.setattr(judged_ops, "_MATTERS", 0.0)
-    monkeypatch.setattr(judged_ops, "_MOST_CALLED", 100)
+    monkeypatch.setattr(judge, "once_more", lambda *_: more)
+    monkeypatch.setattr(judge, "_MATTERS", 0.0)
+    monkeypatch.setattr(judge, "_MOST_CALLED", 100)
     kind = kind_at(judged(run, FAST), "aten::add", 6)
     assert kind == told if told else pd.isna(kind)
 
@@ -156,9 +155,9 @@ def test_page_faults_of_the_run_count_where_memory_is_there_in_the_calls_after_i
 ) -> None:
     """A million faults are all of its fresh pages; it is blamed on them where the op is faster without."""
     seconds = next(row.seconds for row in judged(run, FAST).efficiency.rows if (row.op, row.line) == ("aten::add", 6))
-    monkeypatch.setattr(judged_ops, "once_more", lambda *_: MoreCalls(0.0, 0.0, 1.0, "", seconds / faster))
-    monkeypatch.setattr(judged_ops, "_MATTERS", 0.0)
-    monkeypatch.setattr(judged_ops, "_MOST_CALLED", 100)
+    monkeypatch.setattr(judge, "once_more", lambda *_: MoreCalls(0.0, 0.0, 1.0, "", seconds / faster))
+    monkeypatch.setattr(judge, "_MATTERS", 0.0)
+    monkeypatch.setattr(judge, "_MOST_CALLED", 100)
     made = judged(run, FAST, ProcessUse(faults=faults))
     assert kind_at(made, "aten::add", 6) == told
     (row,) = (row for row in made.efficiency.rows if (row.op, row.line) == ("aten::add", 6))
@@ -173,10 +172,10 @@ def test_what_page_faults_take_is_by_their_measured_cost_whatever_the_system_say
 ) -> None:
     """The system's share of the processor time is sampled: it told the same op apart from run to run."""
     seconds = next(row.seconds for row in judged(run, FAST).efficiency.rows if (row.op, row.line) == ("aten::add", 6))
-    monkeypatch.setattr(judged_ops, "once_more", lambda *_: MoreCalls(1000.0, system_share, 1.0, "", seconds))
-    monkeypatch.setattr(judged_ops, "cost_of_fault", lambda threads: part * seconds / 1000)
-    monkeypatch.setattr(judged_ops, "_MATTERS", 0.0)
-    monkeypatch.setattr(judged_ops, "_MOST_CALLED", 100)
+    monkeypatch.setattr(judge, "once_more", lambda *_: MoreCalls(1000.0, system_share, 1.0, "", seconds))
+    monkeypatch.setattr(judge, "cost_of_fault", lambda threads: part * seconds / 1000)
+    monkeypatch.setattr(judge, "_MATTERS", 0.0)
+    monkeypatch.setattr(judge, "_MOST_CALLED", 100)
     made = judged(run, FAST)
     assert kind_at(made, "aten::add", 6) == told
     (row,) = (row for row in made.efficiency.rows if (row.op, row.line) == ("aten::add", 6))
@@ -187,8 +186,8 @@ def test_what_page_faults_take_is_by_their_measured_cost_whatever_the_system_say
 def test_an_op_that_is_near_its_roof_when_called_again_is_not_far_below(
     run: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judged_ops, "_MATTERS", 0.0)
-    monkeypatch.setattr(judged_ops, "once_more", lambda *_: MoreCalls(0.0, 0.0, 1.0, "", 1e-15))
+    monkeypatch.setattr(judge, "_MATTERS", 0.0)
+    monkeypatch.setattr(judge, "once_more", lambda *_: MoreCalls(0.0, 0.0, 1.0, "", 1e-15))
     assert pd.isna(kind_at(judged(run, FAST), "aten::mm", 3))
 
 
@@ -196,11 +195,11 @@ def test_only_what_matters_is_called_and_for_some_seconds_at_most(
     run: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(judged_ops, "once_more", lambda call, threads: asked.append(call.op))
+    monkeypatch.setattr(judge, "once_more", lambda call, threads: asked.append(call.op))
     judged(run, FAST)
-    assert 0 < len(asked) <= judged_ops._MOST_CALLED
+    assert 0 < len(asked) <= judge._MOST_CALLED
     asked.clear()
-    monkeypatch.setattr(judged_ops, "_LONGEST_CALLS", 0.0)
+    monkeypatch.setattr(judge, "_LONGEST_CALLS", 0.0)
     judged(run, FAST)
     assert not asked
 
@@ -210,15 +209,15 @@ def test_what_does_not_fit_into_the_memory_that_is_left_is_not_called(
     run: Profile, left: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(judged_ops, "once_more", lambda call, threads: asked.append(call.op))
-    monkeypatch.setattr(judged_ops, "read_memory", lambda: left)
+    monkeypatch.setattr(judge, "once_more", lambda call, threads: asked.append(call.op))
+    monkeypatch.setattr(judge, "read_memory", lambda: left)
     judged(run, FAST)
     assert bool(asked) is (left is None), "without /proc 2 GiB are taken to be left"
 
 
 def test_words_of_onednn_are_kept_for_products_far_below(run: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judged_ops, "_MATTERS", 0.0)
-    monkeypatch.setattr(judged_ops, "once_more", lambda *_: MoreCalls(0.0, 0.0, 1.0, "matmul by ref"))
+    monkeypatch.setattr(judge, "_MATTERS", 0.0)
+    monkeypatch.setattr(judge, "once_more", lambda *_: MoreCalls(0.0, 0.0, 1.0, "matmul by ref"))
     assert judged(run, FAST).efficiency.implementations == (
         ("aten::mm", "[[400, 400], [400, 400]]", "matmul by ref"),
     )
@@ -244,9 +243,9 @@ def test_hardware_counters_are_one_line_with_and_without(run: Profile, monkeypat
     def hidden(folder: Path) -> list[Path]:
         raise PermissionError(folder)
 
-    monkeypatch.setattr(judged_ops.Path, "iterdir", there)
+    monkeypatch.setattr(judge.Path, "iterdir", there)
     assert "not read, though this machine has some" in noted(judged(run, SLOW))
-    monkeypatch.setattr(judged_ops.Path, "iterdir", hidden)
+    monkeypatch.setattr(judge.Path, "iterdir", hidden)
     assert "Hardware counters: not available here." in noted(judged(run, SLOW))
 
 
@@ -254,12 +253,12 @@ def test_a_quota_is_said(run: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
     class Half:
         is_set, value = True, 0.5
 
-    monkeypatch.setattr(judged_ops, "cpu_quota", Half)
+    monkeypatch.setattr(judge, "cpu_quota", Half)
     assert "A quota of 0.5 cores" in noted(judged(run, SLOW))
 
 
 def test_on_one_core_nothing_is_serial(run: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judged_ops, "once_more", lambda *_: MoreCalls(0.0, 0.0, 0.0, ""))
+    monkeypatch.setattr(judge, "once_more", lambda *_: MoreCalls(0.0, 0.0, 0.0, ""))
     made = judged(run, replace(FAST, threads=1))
     assert "serial" not in set(made.ops["efficiency_class"].dropna())
 
@@ -297,7 +296,7 @@ def test_no_operation_at_all() -> None:
 
 @pytest.fixture
 def given_peaks(monkeypatch: pytest.MonkeyPatch) -> Callable[[Peaks], None]:
-    return lambda peaks: monkeypatch.setattr(judged_ops, "peaks_here", lambda threads, progress: peaks)
+    return lambda peaks: monkeypatch.setattr(judge, "peaks_here", lambda threads, progress: peaks)
 
 
 def test_the_option_records_shapes_and_flops_and_reads_the_counters(given_peaks: Callable[[Peaks], None]) -> None:
@@ -306,7 +305,7 @@ def test_the_option_records_shapes_and_flops_and_reads_the_counters(given_peaks:
     assert made.options.shapes
     assert made.options.flops
     assert made.efficiency is not None
-    if process_use.read_use().faults > 0:
+    if contention.read_use().faults > 0:
         assert made.efficiency.page_faults >= 0
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchbench_magic.core.profiling.efficiency.once_more import implementation_in, once_more
-from torchbench_magic.core.profiling.tables.call_arguments import RecordedCall
+from torchbench_magic.profiling.efficiency.judge import implementation_in, once_more
+from torchbench_magic.profiling.op_benchmark import RecordedCall
 
 SAID = """\
 onednn_verbose,v1,info,oneDNN v3.12.0 (commit 80afa71049cd)

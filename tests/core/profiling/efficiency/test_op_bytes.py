@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from torchbench_magic.core.profiling.efficiency.op_bytes import OpWork, moved_by
-from torchbench_magic.core.profiling.tables.call_arguments import RecordedCall
+from torchbench_magic.profiling.efficiency.op_bytes import OpWork, moved_by
+from torchbench_magic.profiling.op_benchmark import RecordedCall
 
 F = "float"
 

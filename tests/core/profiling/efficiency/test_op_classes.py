@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from torchbench_magic.core.profiling.efficiency.op_classes import accounts_for, class_of
-from torchbench_magic.results.machine.peaks import Peaks
-from torchbench_magic.results.profiling.efficiency import CLASSES
+from torchbench_magic.process.peaks import Peaks
+from torchbench_magic.profiling.efficiency.op_bytes import accounts_for, class_of
+from torchbench_magic.profiling.efficiency.table import CLASSES
 
 TWO = Peaks(threads=2, dispatch=1e-6)
 ONE = Peaks(threads=1, dispatch=1e-6)

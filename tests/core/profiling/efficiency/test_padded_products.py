@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.core.profiling.efficiency.once_more import once_more
-from torchbench_magic.core.profiling.efficiency.padded_products import padded
-from torchbench_magic.core.profiling.tables.call_arguments import RecordedCall
+from torchbench_magic.profiling.efficiency.judge import once_more
+from torchbench_magic.profiling.efficiency.op_bytes import padded
+from torchbench_magic.profiling.op_benchmark import RecordedCall
 
 
 def call(op: str, *tensors: tuple[list[int], list[int]]) -> RecordedCall:

@@ -7,17 +7,16 @@ import math
 import pytest
 import torch
 
-from torchbench_magic.core.machine.process_use import ProcessUse
-from torchbench_magic.core.profiling.efficiency import page_faults
-from torchbench_magic.core.profiling.efficiency.once_more import MoreCalls
-from torchbench_magic.core.profiling.efficiency.page_faults import cost_of_fault, faults_in_call
-from torchbench_magic.results.profiling.efficiency import OpEfficiency
+from torchbench_magic.process.contention import ProcessUse
+from torchbench_magic.profiling.efficiency import judge
+from torchbench_magic.profiling.efficiency.judge import MoreCalls, cost_of_fault, faults_in_call
+from torchbench_magic.profiling.efficiency.table import OpEfficiency
 
 ROW = OpEfficiency("aten::add", "", "", "ab", 3, 0, 10, seconds=0.02, fresh=float(32 << 20))
 FAULTS = 8192.0
 
 
-@pytest.mark.skipif(math.isnan(page_faults.read_use().faults), reason="the system counts no page faults")
+@pytest.mark.skipif(math.isnan(judge.read_use().faults), reason="the system counts no page faults")
 def test_the_cost_of_a_fault_is_some_time_and_leaves_the_threads() -> None:
     threads = torch.get_num_threads()
     assert 0 <= cost_of_fault(1) < 1e-3
@@ -30,13 +29,13 @@ def test_without_a_count_or_memory_it_is_not_known(monkeypatch: pytest.MonkeyPat
     def full() -> None:
         raise OSError("no memory left")
 
-    monkeypatch.setattr(page_faults, "_fill_fresh", full)
+    monkeypatch.setattr(judge, "_fill_fresh", full)
     assert math.isnan(cost_of_fault(1))
     assert torch.get_num_threads() == threads
-    monkeypatch.setattr(page_faults, "_fill_fresh", lambda: None)
-    monkeypatch.setattr(page_faults, "read_use", ProcessUse)
+    monkeypatch.setattr(judge, "_fill_fresh", lambda: None)
+    monkeypatch.setattr(judge, "read_use", ProcessUse)
     assert math.isnan(cost_of_fault(1))
-    monkeypatch.setattr(page_faults, "read_use", lambda: ProcessUse(faults=3.0))
+    monkeypatch.setattr(judge, "read_use", lambda: ProcessUse(faults=3.0))
     assert math.isnan(cost_of_fault(1)), "none was counted"
 
 

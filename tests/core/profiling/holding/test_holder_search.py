@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from torchbench_magic.core.profiling.holding.holder_search import HeldBlock, Holdings, find_holders
-from torchbench_magic.core.profiling.holding.roots import last_value
-from torchbench_magic.results.cell_text import CellText
+from torchbench_magic.cell_text import CellText
+from torchbench_magic.profiling.memory.holders import HeldBlock, Holdings, find_holders, last_value
 
 CELL = {"__name__": "__main__"}
 

@@ -8,18 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from torchbench_magic.core.profiling.joining.attribution import Joined, RunThreads, join_ops_and_lines
-from torchbench_magic.core.profiling.joining.bytes_on_lines import attribute_bytes
-from torchbench_magic.core.profiling.joining.device_time import DeviceTime, attribute_device_time, find_launches
-from torchbench_magic.core.profiling.joining.forks import Forking
-from torchbench_magic.core.profiling.joining.joined_run import join_the_rest
-from torchbench_magic.core.profiling.joining.segments import Codes
-from torchbench_magic.core.profiling.recording.streams import LEAVE, RESUMED, SUSPEND, LineRecord, Stream, entered
-from torchbench_magic.core.profiling.tables.line_rows import line_rows
-from torchbench_magic.core.profiling.tables.memory_table import memory_timeline
-from torchbench_magic.core.profiling.torch_events.events import Events
-from torchbench_magic.core.profiling.traces.tracks import trace_of
-from torchbench_magic.results.profiling.profile import Source
+from torchbench_magic.profiling.attribution import (
+    DeviceTime,
+    Forking,
+    Joined,
+    RunThreads,
+    attribute_bytes,
+    attribute_device_time,
+    find_launches,
+    join_ops_and_lines,
+)
+from torchbench_magic.profiling.events import Events
+from torchbench_magic.profiling.join import join_the_rest, trace_of
+from torchbench_magic.profiling.line_events import LEAVE, RESUMED, SUSPEND, LineRecord, Stream, entered
+from torchbench_magic.profiling.line_tables import line_rows
+from torchbench_magic.profiling.memory.table import memory_timeline
+from torchbench_magic.profiling.segments import Codes
+from torchbench_magic.profiling.trace import Source
 
 MAIN, WORKER, DEVICE = 11, 12, 99
 

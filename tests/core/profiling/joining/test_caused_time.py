@@ -7,11 +7,11 @@ from array import array
 import pytest
 
 from torchbench_magic import profile
-from torchbench_magic.core.profiling.recording.module_calls import ModuleRecord
-from torchbench_magic.core.profiling.recording.streams import LEAVE, entered
-from torchbench_magic.core.profiling.torch_events.events import Events
-from torchbench_magic.results.profiling.frames.modules import modules_of
-from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.profiling.call_tree_tables import modules_of
+from torchbench_magic.profiling.events import Events
+from torchbench_magic.profiling.line_events import LEAVE, entered
+from torchbench_magic.profiling.module_calls import ModuleRecord
+from torchbench_magic.profiling.profile import Profile
 
 from ..cases import Case
 from ..running import run_case

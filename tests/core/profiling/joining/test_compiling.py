@@ -12,8 +12,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torchbench_magic import profile  # noqa: E402
-from torchbench_magic.core.profiling.joining.compiling import COMPILING, gather_compiling  # noqa: E402
-from torchbench_magic.core.profiling.torch_events.events import Events  # noqa: E402
+from torchbench_magic.profiling.attribution import COMPILING, gather_compiling  # noqa: E402
+from torchbench_magic.profiling.events import Events  # noqa: E402
 
 TEXT = """def work(x):
     y = x.sin()

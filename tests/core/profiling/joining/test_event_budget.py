@@ -12,10 +12,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torchbench_magic import profile  # noqa: E402
-from torchbench_magic.core.code.body import compile_body  # noqa: E402
-from torchbench_magic.core.profiling.profiler import profile_body  # noqa: E402
-from torchbench_magic.results.cell_text import Body, CellText  # noqa: E402
-from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
+from torchbench_magic.cell_text import Body, CellText  # noqa: E402
+from torchbench_magic.process.code import compile_body  # noqa: E402
+from torchbench_magic.profiling.profile import Profile  # noqa: E402
+from torchbench_magic.profiling.profiler import profile_body  # noqa: E402
 
 from ..asking import asked  # noqa: E402
 

@@ -13,13 +13,11 @@ import pandas as pd
 import pytest
 import torch
 
-from torchbench_magic.core.profiling.joining.attribution import RunThreads, join_ops_and_lines
-from torchbench_magic.core.profiling.joining.forks import FORKED, Forking
-from torchbench_magic.core.profiling.joining.segments import Codes
-from torchbench_magic.core.profiling.recording import recorded_run
-from torchbench_magic.core.profiling.recording.scripted_functions import Scripted, read_scripted
-from torchbench_magic.core.profiling.recording.streams import LEAVE, LineRecord
-from torchbench_magic.core.profiling.recording.user_threads import busy_threads, read_cpu
+from torchbench_magic.profiling import recording
+from torchbench_magic.profiling.attribution import FORKED, Forking, RunThreads, join_ops_and_lines
+from torchbench_magic.profiling.line_events import LEAVE, LineRecord
+from torchbench_magic.profiling.recording import Scripted, busy_threads, read_cpu, read_scripted
+from torchbench_magic.profiling.segments import Codes
 
 from ..profiling_text import profiled
 from .test_attribution import BODY, CODES, MAIN, events, joined, stream
@@ -89,7 +87,7 @@ def torchs_pool_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     A thread of the pool that ran a moment ago, if only since a debugger or a signal stopped the process, counts as
     busy otherwise, and then the forks of the recording stand on no line.
     """
-    monkeypatch.setattr(recorded_run, "busy_threads", lambda before: frozenset())
+    monkeypatch.setattr(recording, "busy_threads", lambda before: frozenset())
 
 
 def lines_of(ops: pd.DataFrame, op: str) -> dict[int | None, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchbench_magic.core.profiling.joining.nesting import ancestors, lay_over, nest, repeats
+from torchbench_magic.profiling.segments import ancestors, lay_over, nest, repeats
 
 
 def ints(*values: int) -> np.ndarray:

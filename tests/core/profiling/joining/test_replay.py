@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.core.profiling.joining import segments
-from torchbench_magic.core.profiling.joining.segments import Codes, LineTree, replay
-from torchbench_magic.core.profiling.recording.streams import LEAVE, RESUMED, SOMEWHERE, SUSPEND, Stream, entered
-from torchbench_magic.core.profiling.sources.statement_lines import read_statements
+from torchbench_magic.profiling import segments
+from torchbench_magic.profiling.file_texts import read_statements
+from torchbench_magic.profiling.line_events import LEAVE, RESUMED, SOMEWHERE, SUSPEND, Stream, entered
+from torchbench_magic.profiling.segments import Codes, LineTree, replay
 
 TEXT = """
 @decorated

@@ -6,12 +6,12 @@ from array import array
 
 import pandas as pd
 
-from torchbench_magic.core.profiling.joining.joined_run import join_the_rest
-from torchbench_magic.core.profiling.recording.module_calls import ModuleRecord
-from torchbench_magic.core.profiling.recording.streams import LEAVE, entered
-from torchbench_magic.core.profiling.tables.frame_table import frame_table
-from torchbench_magic.results.profiling.frames.call_trees import sum_of_frames
-from torchbench_magic.results.profiling.profile import Source
+from torchbench_magic.profiling.call_tree_tables import sum_of_frames
+from torchbench_magic.profiling.join import join_the_rest
+from torchbench_magic.profiling.line_events import LEAVE, entered
+from torchbench_magic.profiling.module_calls import ModuleRecord
+from torchbench_magic.profiling.tables import frame_table
+from torchbench_magic.profiling.trace import Source
 
 from .test_attribution import BODY, BODY_RUNS, DEVICE, MAIN, F, events, joined, stream
 

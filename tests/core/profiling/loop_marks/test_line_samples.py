@@ -9,8 +9,8 @@ from types import FrameType
 
 import pytest
 
-from torchbench_magic.core.profiling.loop_marks import line_samples
-from torchbench_magic.core.profiling.loop_marks.line_samples import LineSamples
+from torchbench_magic.profiling.loops import marks
+from torchbench_magic.profiling.loops.marks import LineSamples
 
 LATE, IN_TIME = 0.002, 0.0001
 
@@ -43,8 +43,8 @@ def test_looks_lie_a_tenth_of_a_second_apart_in_the_mean_and_never_equally_far(
 
 
 def test_it_looks_at_the_thread_that_made_it_until_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_samples, "_SHORTEST", 0.0)
-    monkeypatch.setattr(line_samples, "_SPREAD", 0.0)
+    monkeypatch.setattr(marks, "_SHORTEST", 0.0)
+    monkeypatch.setattr(marks, "_SPREAD", 0.0)
     samples = LineSamples()
     before = threading.active_count()
     samples.start()

@@ -17,20 +17,12 @@ from torch.utils.data import DataLoader, dataloader
 
 from tests.interrupting import lines_run, with_interrupt_at
 from torchbench_magic import profile
-from torchbench_magic.core.profiling import loop_marks
-from torchbench_magic.core.profiling.loop_marks import marks as marks_module
-from torchbench_magic.core.profiling.loop_marks.marks import (
-    BACKWARD,
-    FORWARD,
-    INPUT,
-    LOSS,
-    OPTIMIZER,
-    ZERO_GRAD,
-    LoopMarks,
-)
-from torchbench_magic.core.profiling.loop_marks.training_hooks import TrainingHooks
-from torchbench_magic.core.profiling.phases.spans import spans_of
 from torchbench_magic.errors import OptionError
+from torchbench_magic.profiling import loops
+from torchbench_magic.profiling.loops import marks as marks_module
+from torchbench_magic.profiling.loops.hooks import TrainingHooks
+from torchbench_magic.profiling.loops.marks import BACKWARD, FORWARD, INPUT, LOSS, OPTIMIZER, ZERO_GRAD, LoopMarks
+from torchbench_magic.profiling.loops.spans import spans_of
 
 
 def state() -> tuple[object, ...]:
@@ -561,7 +553,7 @@ def test_a_ctrl_c_at_any_line_leaves_nothing() -> None:
 
     run()
     before = state()
-    places = lines_run(run, [Path(loop_marks.__path__[0])])
+    places = lines_run(run, [Path(loops.__path__[0])])
     assert len(places) > 50
     for place in places:
         with_interrupt_at(place, run)

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from torchbench_magic import profile
-from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.profiling.profile import Profile
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("phases", [True, False], ids=["phases", "lines"])]
 STEPS = 6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from torchbench_magic.core.profiling.phases.loop_lines import RecordedLines, SampledLines
+from torchbench_magic.profiling.loops.table import RecordedLines, SampledLines
 
 
 def recorded(nodes: list[int], parent: list[int], is_head: list[bool]) -> RecordedLines:

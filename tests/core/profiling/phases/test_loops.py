@@ -18,11 +18,10 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from torchbench_magic import profile, step
-from torchbench_magic.core.profiling.loop_marks import marks as marks_module
-from torchbench_magic.core.profiling.phases import phases_run
-from torchbench_magic.results.profiling.loops.outliers import outliers_of
-from torchbench_magic.results.profiling.loops.phases import shares_of
-from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.profiling.loops import marks as marks_module
+from torchbench_magic.profiling.loops import run as phases_run
+from torchbench_magic.profiling.loops.phases import outliers_of, shares_of
+from torchbench_magic.profiling.profile import Profile
 
 Runs = Callable[[Callable[[], object]], Profile]
 DATA = TensorDataset(torch.ones(24, 4), torch.zeros(24, dtype=torch.int64))
@@ -504,10 +503,10 @@ def test_an_error_in_a_step_gives_the_steps_until_then() -> None:
             if at == 3:
                 raise RuntimeError("no more")
 
-    from torchbench_magic.core.code.body import compile_body
-    from torchbench_magic.core.profiling.profiler import Asked, profile_body
-    from torchbench_magic.results.cell_text import Body
-    from torchbench_magic.results.profiling.profile_options import ProfileOptions
+    from torchbench_magic.cell_text import Body
+    from torchbench_magic.process.code import compile_body
+    from torchbench_magic.profiling.options import ProfileOptions
+    from torchbench_magic.profiling.profiler import Asked, profile_body
 
     body = compile_body(Body("train()", "<cell>"))
     asked = Asked(options=ProfileOptions(phases=True), namespace={"train": train})

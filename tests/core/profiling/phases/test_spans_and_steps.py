@@ -7,22 +7,18 @@ from itertools import pairwise
 
 import pytest
 
-from torchbench_magic.core.profiling.loop_marks import outer_modules
-from torchbench_magic.core.profiling.loop_marks.marks import (
-    BACKWARD,
-    FORWARD,
-    INPUT,
-    LOSS,
-    OPTIMIZER,
-    TRANSFER,
-    ZERO_GRAD,
+from torchbench_magic.profiling.loops import hooks
+from torchbench_magic.profiling.loops.marks import BACKWARD, FORWARD, INPUT, LOSS, OPTIMIZER, TRANSFER, ZERO_GRAD
+from torchbench_magic.profiling.loops.phases import phases_of
+from torchbench_magic.profiling.loops.spans import (
+    Span,
+    evaluation_passes,
+    pieces_of,
+    recognised_steps,
+    spans_of,
+    with_loop_heads,
 )
-from torchbench_magic.core.profiling.phases.evaluations import evaluation_passes
-from torchbench_magic.core.profiling.phases.loop_lines import PlaceNumbers
-from torchbench_magic.core.profiling.phases.phase_rows import Loop, loop_rows
-from torchbench_magic.core.profiling.phases.spans import Span, pieces_of, spans_of, with_loop_heads
-from torchbench_magic.core.profiling.phases.step_bounds import recognised_steps
-from torchbench_magic.results.profiling.loops.phases import phases_of
+from torchbench_magic.profiling.loops.table import Loop, PlaceNumbers, loop_rows
 
 LOADER, OTHER_LOADER = 1, 2
 ONE, TWO = 11, 12
@@ -292,7 +288,7 @@ def passes(*given: tuple[int, int, int], graph: bool = True) -> list[bool]:
     for phase, line, times in given:
         for _ in range(times):
             has_graph = graph or line != EVALUATED
-            fact = outer_modules.GRAD if phase == FORWARD and has_graph else ONE if phase == OPTIMIZER else -1
+            fact = hooks.GRAD if phase == FORWARD and has_graph else ONE if phase == OPTIMIZER else -1
             spans.append(Span(now, now + 1, phase, line, fact))
             since = now if since < 0 and line != EVALUATED else since
             now += 2

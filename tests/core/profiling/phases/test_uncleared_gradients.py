@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from torchbench_magic import profile
-from torchbench_magic.results.insights import Insight
+from torchbench_magic.results import Insight
 
 Loop = Callable[[], object]
 

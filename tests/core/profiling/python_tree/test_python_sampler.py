@@ -24,16 +24,16 @@ import pandas as pd
 import pytest
 
 from torchbench_magic import profile
-from torchbench_magic.core.code.body import compile_body
-from torchbench_magic.core.machine.wanted_clock import WantedClock
-from torchbench_magic.core.profiling import profiler
-from torchbench_magic.core.profiling.concurrency.side_process import FUTEX, UNTIMED, wait_kind
-from torchbench_magic.core.profiling.profiler import profile_body_async
-from torchbench_magic.core.profiling.python_tree import sampler
-from torchbench_magic.core.profiling.tables.sampled_functions import doubts_of_sampling
+from torchbench_magic.cell_text import Body, CellText
 from torchbench_magic.errors import MissingTool
-from torchbench_magic.results.cell_text import Body, CellText
-from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.process.code import compile_body
+from torchbench_magic.process.contention import WantedClock
+from torchbench_magic.profiling import profiler
+from torchbench_magic.profiling.cores.side_process import FUTEX, UNTIMED, wait_kind
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.profiler import profile_body_async
+from torchbench_magic.profiling.python import record as sampler
+from torchbench_magic.profiling.python.table import doubts_of_sampling
 
 from ..asking import asked
 from ..profiling_text import CELL, profiled, row
@@ -299,7 +299,7 @@ def test_with_memory_freed_tensors_are_freed_when_they_are() -> None:
 
 def test_steps_are_sampled_each_and_added_up() -> None:
     text = f"{BURN}from torchbench_magic import step\nfor i in range(4):\n    burn(0.01)\n    step()"
-    from torchbench_magic.results.profiling.schedule import Schedule
+    from torchbench_magic.profiling.schedule import Schedule
 
     made = profiled(text, {"torch": torch}, python=True, schedule=Schedule(wait=1, active=1, repeat=2)).profile
     assert len(made.cycles) == 2
@@ -374,7 +374,7 @@ def test_an_interrupt_keeps_what_was_sampled() -> None:
 
 def test_interrupts_that_meet_the_sampler_wait_until_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that meets it each time: it ends the code all the same, and never the sampler."""
-    from torchbench_magic.core.profiling.python_tree.sampler import PythonSampler
+    from torchbench_magic.profiling.python.record import PythonSampler
 
     plain, begun = PythonSampler._c_function, []  # a Ctrl-C before the code begins is the caller's
 

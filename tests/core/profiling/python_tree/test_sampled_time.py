@@ -6,13 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from torchbench_magic.core.profiling.python_tree.sampled_time import (
-    active_before,
-    idle_times,
-    sampled_times,
-    waited,
-    without_callers,
-)
+from torchbench_magic.profiling.python.table import active_before, idle_times, sampled_times, waited, without_callers
 
 MS = 1_000_000
 HOURS = 1_790_000_000 * 10**9  # Unix ns, where a float has steps of 256 ns

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from torchbench_magic.core.profiling.python_tree import sampler
-from torchbench_magic.core.profiling.python_tree.sampled_time import active_before, sampled_times
-from torchbench_magic.core.profiling.python_tree.sampler import PythonSampler, SampleRecord
+from torchbench_magic.profiling.python import record as sampler
+from torchbench_magic.profiling.python.record import PythonSampler, SampleRecord
+from torchbench_magic.profiling.python.table import active_before, sampled_times
 
 pytest.importorskip("pyinstrument")
 

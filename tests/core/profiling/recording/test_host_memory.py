@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 np = pytest.importorskip("numpy")
 
-from torchbench_magic.core.profiling.recording import host_memory as module  # noqa: E402
+from torchbench_magic.profiling.memory import record as module  # noqa: E402
 
 from ..profiling_text import profiled, row  # noqa: E402
 

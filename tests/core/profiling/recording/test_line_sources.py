@@ -13,18 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from torchbench_magic.core.profiling.joining.segments import Codes, LineTree, Segments, replay
-from torchbench_magic.core.profiling.recording.line_sources import LineSource, NoLines, choose_line_source
-from torchbench_magic.core.profiling.recording.streams import LEAVE, SUSPEND, LineRecord, entered
-from torchbench_magic.core.profiling.recording.tracing import SettraceSource
-from torchbench_magic.core.profiling.sources.statement_lines import Statements, read_statements
+from torchbench_magic.profiling.file_texts import Statements, read_statements
+from torchbench_magic.profiling.line_events import LEAVE, SUSPEND, LineRecord, SettraceSource, entered
+from torchbench_magic.profiling.recording import LineSource, NoLines, choose_line_source
+from torchbench_magic.profiling.segments import Codes, LineTree, Segments, replay
 
 from ..line_cases import CELLS, TRUTH, Noted, namespace
 
 HAS_MONITORING = hasattr(sys, "monitoring")
 
 if HAS_MONITORING:
-    from torchbench_magic.core.profiling.recording.monitoring import MonitoringSource, free_tool
+    from torchbench_magic.profiling.line_events import MonitoringSource, free_tool
 
 
 def settrace() -> LineSource:

@@ -20,17 +20,16 @@ torch = pytest.importorskip("torch")
 
 import torchbench_magic  # noqa: E402
 from torchbench_magic import profile, step_num  # noqa: E402
-from torchbench_magic.core.code.body import compile_body  # noqa: E402
-from torchbench_magic.core.profiling.loop_steps import mark_loop  # noqa: E402
-from torchbench_magic.core.profiling.profiler import Outcome, profile_body, profile_body_async  # noqa: E402
-from torchbench_magic.core.profiling.recording import steps as steps_module  # noqa: E402
-from torchbench_magic.core.profiling.recording.steps import SteppedRun  # noqa: E402
-from torchbench_magic.core.profiling.torch_events.running_profilers import torch_profiler_runs  # noqa: E402
+from torchbench_magic.cell_text import Body, CellText  # noqa: E402
 from torchbench_magic.errors import BodyError, Busy  # noqa: E402
-from torchbench_magic.results.cell_text import Body, CellText  # noqa: E402
-from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
-from torchbench_magic.results.profiling.schedule import Schedule  # noqa: E402
-from torchbench_magic.views.profiling.operations import operations  # noqa: E402
+from torchbench_magic.process.code import compile_body  # noqa: E402
+from torchbench_magic.profiling import steps as steps_module  # noqa: E402
+from torchbench_magic.profiling.kineto import torch_profiler_runs  # noqa: E402
+from torchbench_magic.profiling.ops_view import operations  # noqa: E402
+from torchbench_magic.profiling.profile import Profile  # noqa: E402
+from torchbench_magic.profiling.profiler import Outcome, profile_body, profile_body_async  # noqa: E402
+from torchbench_magic.profiling.schedule import Schedule  # noqa: E402
+from torchbench_magic.profiling.steps import SteppedRun, mark_loop  # noqa: E402
 
 from ..asking import asked  # noqa: E402
 from ..running import awaited  # noqa: E402
@@ -538,7 +537,7 @@ def test_progress_says_the_step_and_what_takes_most_time(monkeypatch: pytest.Mon
 
 
 def test_a_trace_is_written_for_each_cycle(tmp_path: Path) -> None:
-    from torchbench_magic.core.profiling.cycle_traces import traces_into
+    from torchbench_magic.profiling.steps import traces_into
 
     run(TRAINING, "wait=1,warmup=1,active=2", on_trace=traces_into(tmp_path / "traces"))
     names = sorted(path.name for path in (tmp_path / "traces").iterdir())

@@ -28,16 +28,16 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset  # noqa: E402
 from torch.utils.data._utils import worker as torch_worker  # noqa: E402
 
 from torchbench_magic import load, profile  # noqa: E402
-from torchbench_magic.core.code.body import compile_body  # noqa: E402
-from torchbench_magic.core.profiling import waiting_for_workers  # noqa: E402
-from torchbench_magic.core.profiling.loop_steps import mark_loop  # noqa: E402
-from torchbench_magic.core.profiling.profiler import profile_body  # noqa: E402
-from torchbench_magic.core.profiling.recording import worker_loop  # noqa: E402
-from torchbench_magic.core.profiling.recording.worker_notes import WorkerNotes, open_notes, write_note  # noqa: E402
-from torchbench_magic.core.profiling.recording.workers import WorkerRecord  # noqa: E402
-from torchbench_magic.results.cell_text import Body  # noqa: E402
-from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
-from torchbench_magic.results.profiling.schedule import Schedule  # noqa: E402
+from torchbench_magic.cell_text import Body  # noqa: E402
+from torchbench_magic.process.code import compile_body  # noqa: E402
+from torchbench_magic.profiling.profile import Profile  # noqa: E402
+from torchbench_magic.profiling.profiler import profile_body  # noqa: E402
+from torchbench_magic.profiling.schedule import Schedule  # noqa: E402
+from torchbench_magic.profiling.steps import mark_loop  # noqa: E402
+from torchbench_magic.profiling.workers import loop as worker_loop  # noqa: E402
+from torchbench_magic.profiling.workers import record  # noqa: E402
+from torchbench_magic.profiling.workers.loop import WorkerNotes, open_notes, write_note  # noqa: E402
+from torchbench_magic.profiling.workers.record import WorkerRecord  # noqa: E402
 
 from ..asking import asked  # noqa: E402
 
@@ -124,7 +124,7 @@ def notes_and_sentences_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker writes after each look, and a wait is told of however short it was."""
     monkeypatch.setattr(worker_loop, "_WRITTEN_EVERY", 0.0)
     monkeypatch.setattr(worker_loop, "_WRITTEN_SHARE", 0.0)
-    monkeypatch.setattr(waiting_for_workers, "_LEAST", 0.0)
+    monkeypatch.setattr(record, "_LEAST", 0.0)
 
 
 def functions(made: Profile) -> set[str]:
@@ -444,7 +444,7 @@ def rows(*found: tuple[str, int | None, float]) -> pd.DataFrame:
 def waiting(wall: float, *found: tuple[str, int | None, float]) -> Any:
     op = {"op": ["enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"], "cpu_time": [1.0]}
     ops = pd.DataFrame({**op, "file": ["a.py"], "line": [3], "cell": [8]})
-    return waiting_for_workers.waits_for_workers(ops, rows(*found), WorkerRecord({}, {}), wall)
+    return record.waits_for_workers(ops, rows(*found), WorkerRecord({}, {}), wall)
 
 
 def test_the_share_in_the_words_is_that_of_the_table() -> None:

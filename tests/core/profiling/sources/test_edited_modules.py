@@ -17,11 +17,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torchbench_magic import profile  # noqa: E402
-from torchbench_magic.core.code.body import compile_body  # noqa: E402
-from torchbench_magic.core.profiling.profiler import Asked, profile_body  # noqa: E402
-from torchbench_magic.core.profiling.sources.file_texts import FileTexts  # noqa: E402
-from torchbench_magic.results.cell_text import Body, CellText  # noqa: E402
-from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
+from torchbench_magic.cell_text import Body, CellText  # noqa: E402
+from torchbench_magic.process.code import compile_body  # noqa: E402
+from torchbench_magic.profiling.file_texts import FileTexts  # noqa: E402
+from torchbench_magic.profiling.profile import Profile  # noqa: E402
+from torchbench_magic.profiling.profiler import Asked, profile_body  # noqa: E402
 
 _numbers = itertools.count()
 
@@ -266,7 +266,7 @@ def test_code_that_an_import_hook_changed_is_taken_as_its_file_has_it() -> None:
 
 
 def test_a_file_is_read_once_and_again_when_it_changes(edited: Edited, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchbench_magic.core.profiling.sources import file_texts
+    from torchbench_magic.profiling import file_texts
 
     read: list[str] = []
     monkeypatch.setattr(file_texts, "_keep", read.append)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import torchbench_magic
-from torchbench_magic.core.profiling.sources.scope import RecordedFiles, resolve_lines_of
+from torchbench_magic.cell_text import CellText
 from torchbench_magic.errors import OptionError
-from torchbench_magic.results.cell_text import CellText
+from torchbench_magic.profiling.file_texts import RecordedFiles, resolve_lines_of
 
 
 def cells(file: str) -> CellText | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchbench_magic.core.profiling.sources.statement_lines import Statements, read_statements
+from torchbench_magic.profiling.file_texts import Statements, read_statements
 
 
 def test_lines_of_a_statement_are_taken_together() -> None:

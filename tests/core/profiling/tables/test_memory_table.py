@@ -12,8 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torchbench_magic.core.profiling.torch_events.freed_blocks import number_blocks  # noqa: E402
-from torchbench_magic.core.profiling.torch_events.older_blocks import OlderBlocks, living_blocks  # noqa: E402
+from torchbench_magic.profiling.events import number_blocks  # noqa: E402
+from torchbench_magic.profiling.kineto import OlderBlocks, living_blocks  # noqa: E402
 
 from ..profiling_text import profiled, profiled_with_torch, row  # noqa: E402
 
@@ -119,9 +119,9 @@ print(max(totals))
 
 
 def test_without_the_reporters_functions_older_blocks_are_said_to_be_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchbench_magic.core.profiling.torch_events import c10_symbols
+    from torchbench_magic.profiling import kineto
 
-    monkeypatch.setattr(c10_symbols, "_NEW", f"{c10_symbols._NEW}i")  # a reporter that wants to know more
+    monkeypatch.setattr(kineto, "_NEW", f"{kineto._NEW}i")  # a reporter that wants to know more
     assert not OlderBlocks().known
     outcome = profiled("x = torch.ones(3)\n", memory=True)
     assert "older-unseen" in [doubt.kind for doubt in outcome.profile.warnings]

@@ -7,7 +7,7 @@ import tempfile
 
 import pytest
 
-from torchbench_magic.core.profiling.torch_events.muted_stderr import profiler_silenced
+from torchbench_magic.profiling.kineto import profiler_silenced
 
 OF_THE_PROFILER = (
     b"USDT:2026-11-21 20:39:43 8496:8496 SyncActivityProfilerHandler.cpp:52] profiler_start\n",

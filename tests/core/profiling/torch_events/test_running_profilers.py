@@ -11,8 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torchbench_magic import profile  # noqa: E402
-from torchbench_magic.core.profiling.torch_events.running_profilers import torch_profiler_runs  # noqa: E402
 from torchbench_magic.errors import Busy  # noqa: E402
+from torchbench_magic.profiling.kineto import torch_profiler_runs  # noqa: E402
 
 
 def ones() -> None:

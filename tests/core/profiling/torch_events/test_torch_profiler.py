@@ -15,12 +15,12 @@ import torchbench_magic
 torch = pytest.importorskip("torch")
 
 from torchbench_magic import profile  # noqa: E402
-from torchbench_magic.core.profiling.torch_events import torch_profiler  # noqa: E402
+from torchbench_magic.profiling import kineto  # noqa: E402
 
 PACKAGE = Path(torchbench_magic.__file__).parent
-ADAPTER = "core/profiling/torch_events/torch_profiler.py"
+ADAPTER = "profiling/kineto.py"
 # the public types of results that the user made himself, and the public profiler that `rank_profile` gives to him
-SHOWING = {"views/torch_forms/torch_results.py", "magics/display.py", "core/ranks/rank_recording.py"}
+SHOWING = {"show/torch_results.py", "notebook/display.py", "cluster/rank_profile.py"}
 MODULES = re.compile(r"torch\.(_C\._?(profiler|autograd)|autograd\.profiler|profiler|_kineto)\b")
 NAMES = {
     "_autograd", "_profiler", "_KinetoEvent", "_ProfilerEvent", "_ExtraFields_Allocation", "_ExperimentalConfig",
@@ -70,11 +70,11 @@ def test_every_name_is_there_in_the_torch_that_is_installed() -> None:
         (profiler, ("_is_profiler_enabled", "_set_is_profiler_enabled")),
     ):
         assert [name for name in names if not hasattr(owner, name)] == [], torch.__version__
-    assert torch_profiler._config({"profile_all_threads": True, "capture_overload_names": True}) is not None
+    assert kineto._config({"profile_all_threads": True, "capture_overload_names": True}) is not None
 
 
 def test_an_option_that_torch_does_not_know_is_left_out() -> None:
-    made = torch_profiler._config({"profile_all_threads": True, "no_such_option": True})
+    made = kineto._config({"profile_all_threads": True, "no_such_option": True})
     assert made is not None
 
 
@@ -94,10 +94,10 @@ def test_whether_kernels_of_cuda_are_traced(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch.profiler, "supported_activities", lambda: {activities.CPU, activities.CUDA})
     for cuda in ("13.0", None):  # None: built for AMD, whose tracing is another
         monkeypatch.setattr(torch.version, "cuda", cuda)
-        assert torch_profiler.records_cuda() == (cuda is not None)
+        assert kineto.records_cuda() == (cuda is not None)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.profiler, "supported_activities", lambda: {activities.CPU})
-    assert not torch_profiler.records_cuda()
+    assert not kineto.records_cuda()
 
 
 def test_a_call_that_only_hands_on_to_one_of_its_own_name_is_counted_as_torch_counts_it() -> None:

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from tests.core.timing.fake_clock import FakeClock, timed
-from torchbench_magic.core.process.process_state import ProcessState
-from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.process.settings import ProcessState
+from torchbench_magic.timing.comparison import Comparison
 
 Reader = Callable[[], Any]
 

@@ -17,17 +17,17 @@ import pandas as pd
 import pytest
 
 from torchbench_magic import Comparison, load
-from torchbench_magic.core.code.reached_objects import reached
-from torchbench_magic.core.timing.effects.iterators import at_end, is_used_up
-from torchbench_magic.core.timing.effects.only_first_call import START_S
-from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.points.sweep import sweep_points
-from torchbench_magic.core.timing.timer import compare_bodies
-from torchbench_magic.core.timing.timing_task import Task
-from torchbench_magic.results.cell_text import Body
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.views.document import plain
-from torchbench_magic.views.timing import comparison as view
+from torchbench_magic.cell_text import Body
+from torchbench_magic.process.reach import reached
+from torchbench_magic.results import Doubt
+from torchbench_magic.show.document import plain
+from torchbench_magic.timing import view
+from torchbench_magic.timing.first_call import START_S
+from torchbench_magic.timing.iterators import at_end, is_used_up
+from torchbench_magic.timing.plan import Plan
+from torchbench_magic.timing.run import compare_bodies
+from torchbench_magic.timing.sweep import sweep_points
+from torchbench_magic.timing.task import Task
 
 from ..fake_clock import FakeClock
 from ..fake_clock import timed as timed_long

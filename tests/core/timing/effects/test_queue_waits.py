@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.core.timing.effects.first_calls import queue_waits
-from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.timer import compare_bodies_async
-from torchbench_magic.core.timing.timing_task import Task
+from torchbench_magic.cell_text import Body
 from torchbench_magic.errors import BodyError
-from torchbench_magic.results.cell_text import Body
+from torchbench_magic.timing import iterators
+from torchbench_magic.timing.plan import Plan
+from torchbench_magic.timing.run import compare_bodies_async
+from torchbench_magic.timing.task import Task
 
 from ..fake_clock import FakeClock
 from ..fake_clock import timed as timed_long
@@ -27,7 +27,7 @@ FILL = "Fill it in the body"
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_waits, "PATIENCE_S", 0.02)
+    monkeypatch.setattr(iterators, "PATIENCE_S", 0.02)
 
 
 def filled(kind: Any, count: int = 7) -> Any:
@@ -130,17 +130,17 @@ def fed() -> Iterator[queue.Queue[int]]:
 
 
 def test_a_queue_that_another_thread_feeds_is_waited_for(fed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_waits, "PATIENCE_S", 30.0)
+    monkeypatch.setattr(iterators, "PATIENCE_S", 30.0)
     assert len(timed(FakeClock(), {"": "clock.work(100)\nq.get()"}, names={"q": fed}).frame) == 1
 
 
 def test_a_queue_that_others_feed_is_not_guarded_again_and_again(
     fed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_waits, "PATIENCE_S", 30.0)
+    monkeypatch.setattr(iterators, "PATIENCE_S", 30.0)
     guarded: list[int] = []
-    put_in = queue_waits._Guard.put_in
-    monkeypatch.setattr(queue_waits._Guard, "put_in", lambda self, names: (guarded.append(1), put_in(self, names)))
+    put_in = iterators._Guard.put_in
+    monkeypatch.setattr(iterators._Guard, "put_in", lambda self, names: (guarded.append(1), put_in(self, names)))
     timed(FakeClock(), {"": "clock.work(10)\nq.get()"}, names={"q": fed})
     assert len(guarded) <= 8
 

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from torchbench_magic import Comparison
-from torchbench_magic.core.timing.effects.restoring.held_state import HeldState
-from torchbench_magic.core.timing.effects.restoring.state_copies import StateCopies
+from torchbench_magic.timing.restore import HeldState, StateCopies
 
 from ..fake_clock import FakeClock, timed
 

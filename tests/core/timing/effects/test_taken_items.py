@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.results.doubts import Doubt
+from torchbench_magic.results import Doubt
 
 from ..fake_clock import FakeClock, timed
 

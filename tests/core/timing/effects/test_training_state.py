@@ -10,10 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from torchbench_magic.core.timing.effects.in_place import TensorVersions, in_place
-from torchbench_magic.core.timing.effects.restoring.held_state import HeldState
-from torchbench_magic.core.timing.effects.restoring.state_copies import StateCopies
 from torchbench_magic.errors import Interrupted
+from torchbench_magic.timing.changes import TensorVersions, in_place
+from torchbench_magic.timing.restore import HeldState, StateCopies
 
 from ..fake_clock import FakeClock, timed
 

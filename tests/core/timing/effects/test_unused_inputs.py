@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.points.fuzzers import fuzz_points
-from torchbench_magic.core.timing.points.sweep import sweep_points
-from torchbench_magic.core.timing.timer import compare_bodies
-from torchbench_magic.core.timing.timing_task import Task
-from torchbench_magic.results.cell_text import Body
+from torchbench_magic.cell_text import Body
+from torchbench_magic.timing.fuzzers import fuzz_points
+from torchbench_magic.timing.plan import Plan
+from torchbench_magic.timing.run import compare_bodies
+from torchbench_magic.timing.sweep import sweep_points
+from torchbench_magic.timing.task import Task
 
 from ..fake_clock import FakeClock
 

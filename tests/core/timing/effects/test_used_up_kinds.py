@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import ChainDataset, DataLoader
 
 from torchbench_magic import Comparison
-from torchbench_magic.core.timing.effects.iterators import is_used_up
+from torchbench_magic.timing.iterators import is_used_up
 
 from ..fake_clock import FakeClock, timed
 

@@ -10,17 +10,17 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchbench_magic.core.machine.caches import cache_flusher, last_level_cache
-from torchbench_magic.core.timing import device
-from torchbench_magic.core.timing.device import DeviceEvents, choose_device
-from torchbench_magic.core.timing.effects import watched_objects
-from torchbench_magic.core.timing.effects.watched_inputs import MemoryGuard
-from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.points.sweep import Point
-from torchbench_magic.core.timing.timer import compare_bodies
-from torchbench_magic.core.timing.timing_task import Task
+from torchbench_magic.cell_text import Body
 from torchbench_magic.errors import BodyError, CheckFailed, Interrupted, OptionError
-from torchbench_magic.results.cell_text import Body
+from torchbench_magic.process import device
+from torchbench_magic.process.device import DeviceEvents, choose_device
+from torchbench_magic.process.machine import cache_flusher, last_level_cache
+from torchbench_magic.timing import first_call
+from torchbench_magic.timing.changes import MemoryGuard
+from torchbench_magic.timing.plan import Plan
+from torchbench_magic.timing.run import compare_bodies
+from torchbench_magic.timing.sweep import Point
+from torchbench_magic.timing.task import Task
 
 from ..fake_clock import FakeClock, timed
 
@@ -132,7 +132,7 @@ def test_before_every_cold_sample_the_caches_are_written_over(monkeypatch: pytes
     def flush() -> None:
         flushed[0] += 1
 
-    monkeypatch.setattr(watched_objects, "cache_flusher", lambda: flush)
+    monkeypatch.setattr(first_call, "cache_flusher", lambda: flush)
     names = {"flushed": flushed, "seen": seen}
     timed(FakeClock(), {"": "seen.append(flushed[0])\nclock.work(5000)"}, names=names, cold=True, repeat=5)
     assert seen[-5:] == list(range(flushed[0] - 4, flushed[0] + 1))

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.utils.benchmark import FuzzedTensor, Fuzzer, ParameterAlias
 
-from torchbench_magic.core.timing.points.fuzzers import OP_FUZZERS, FuzzedParameter, FuzzPoints, fuzz_points, op_fuzzer
 from torchbench_magic.errors import OptionError
+from torchbench_magic.timing.fuzzers import OP_FUZZERS, FuzzedParameter, FuzzPoints, fuzz_points, op_fuzzer
 
 
 def recipe(seed: int = 0, largest: int = 100_000) -> Fuzzer:

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 import torch
 
-from torchbench_magic.core.timing.points.points_asked import points_of
-from torchbench_magic.core.timing.points.sweep import RESERVED, sweep_points
 from torchbench_magic.errors import OptionError
-from torchbench_magic.results.machine.environment import Environment
-from torchbench_magic.results.timing.across_runs.side_by_side import AXIS
-from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.process.environment import Environment
+from torchbench_magic.timing.across_runs import AXIS
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.fuzzers import points_of
+from torchbench_magic.timing.sweep import RESERVED, sweep_points
 
 
 def test_one_axis_gives_a_point_for_each_value_with_the_value_as_a_name() -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from torchbench_magic.results.profiling.columns import FRAME_COLUMNS, MODULE_COLUMNS, frame_of
-from torchbench_magic.results.profiling.frames.call_trees import is_tree
-from torchbench_magic.results.profiling.frames.modules import modules_of
-from torchbench_magic.results.storage.store import load
+from torchbench_magic.profiling.call_tree_tables import is_tree, modules_of
+from torchbench_magic.profiling.schema import FRAME_COLUMNS, MODULE_COLUMNS, frame_of
+from torchbench_magic.storage.store import load
 
 from ...profiles import profile_of_two_kernels
 

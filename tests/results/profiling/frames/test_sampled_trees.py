@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from torchbench_magic import load
-from torchbench_magic.results.profiling.columns import PYTHON_COLUMNS, frame_of
-from torchbench_magic.results.profiling.frames.sampled_trees import is_sampled_tree, sum_of_sampled
-from torchbench_magic.results.storage.records import Record
+from torchbench_magic.profiling.call_tree_tables import is_sampled_tree, sum_of_sampled
+from torchbench_magic.profiling.schema import PYTHON_COLUMNS, frame_of
+from torchbench_magic.storage.records import Record
 
 from ...profiles import profile_of_two_kernels
 
@@ -82,7 +82,7 @@ def test_it_is_stored_and_read_back_in_its_types(tmp_path: Path, python: pd.Data
 
 
 def test_a_record_from_before_there_was_one_is_read() -> None:
-    from torchbench_magic.results.storage.profile_record import profile_of, profile_record
+    from torchbench_magic.storage.records import profile_of, profile_record
 
     record = profile_record(profile_of_two_kernels())
     older = {name: value for name, value in record.header.items() if name != "python"}

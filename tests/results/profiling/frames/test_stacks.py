@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from torchbench_magic.errors import InputError, OptionError
-from torchbench_magic.results.profiling.columns import FRAME_COLUMNS, frame_of
-from torchbench_magic.results.profiling.frames.stacks import folded, write_stacks
+from torchbench_magic.profiling.call_tree_tables import folded, write_stacks
+from torchbench_magic.profiling.schema import FRAME_COLUMNS, frame_of
 
 HOSTILE = ('a;b"c', "two\nlines", "\u2028", 'x" 12', "", "</script>")
 

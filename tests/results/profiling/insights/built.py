@@ -8,16 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from torchbench_magic.results.profiling.columns import FRAME_COLUMNS, LINE_COLUMNS, OP_COLUMNS, frame_of
-from torchbench_magic.results.profiling.profile import Profile, Source
-from torchbench_magic.results.profiling.trace import (
-    EVENT_COLUMNS,
-    NODE_COLUMNS,
-    SEGMENT_COLUMNS,
-    Trace,
-    Track,
-    compact,
-)
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.schema import FRAME_COLUMNS, LINE_COLUMNS, OP_COLUMNS, frame_of
+from torchbench_magic.profiling.trace import EVENT_COLUMNS, NODE_COLUMNS, SEGMENT_COLUMNS, Source, Trace, Track, compact
 
 SOURCE = "ab12"
 

@@ -9,11 +9,10 @@ import pandas as pd
 import pytest
 
 from tests.results.profiling.insights.built import SOURCE, Did, Op, built_profile
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.insights import Insight
-from torchbench_magic.results.profiling.columns import COMPILATION_COLUMNS, GRAPH_BREAK_COLUMNS, frame_of
-from torchbench_magic.results.profiling.insights.compile_kinds import COMPILE_KINDS
-from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.insights.compile import COMPILE_KINDS
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.schema import COMPILATION_COLUMNS, GRAPH_BREAK_COLUMNS, frame_of
+from torchbench_magic.results import Doubt, Insight
 
 TEXT = "%%tprofile\ndef f(x, n):\n    print(n)\n    return x * n\ng = torch.compile(f)\ng(x, 1)\ng(x, 2)\n"
 NAMES = ("compile_id", "function", "line", "seconds", "kind", "reason", "argument", "before", "after", "fell_back")

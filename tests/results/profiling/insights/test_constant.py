@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from tests.results.profiling.insights.built import SOURCE, Did, Op, built_profile
-from torchbench_magic.results.profiling.profile import Profile, Source
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.trace import Source
 
 INPUTS = (
     ("x", "64 × 64 float32"),

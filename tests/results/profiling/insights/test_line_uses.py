@@ -6,7 +6,7 @@ import gc
 import weakref
 from dataclasses import replace
 
-from torchbench_magic.results.profiling.insights.line_uses import recorded_lines
+from torchbench_magic.insights.evidence import recorded_lines
 
 from .built import Did, Op, built_profile
 

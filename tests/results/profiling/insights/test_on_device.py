@@ -10,11 +10,18 @@ import numpy as np
 import pytest
 
 from tests.results.profiles import MS, profile_of_two_kernels, trace_of_two_kernels
-from torchbench_magic.results.insights import Insight
-from torchbench_magic.results.profiling.device_times import host_waits, share_of_devices, waited_for
-from torchbench_magic.results.profiling.insights.training.on_device import sync, transfer
-from torchbench_magic.results.profiling.profile import Profile
-from torchbench_magic.results.profiling.trace import EVENT_COLUMNS, KINDS, Trace, compact
+from torchbench_magic.insights.training import sync, transfer
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.trace import (
+    EVENT_COLUMNS,
+    KINDS,
+    Trace,
+    compact,
+    host_waits,
+    share_of_devices,
+    waited_for,
+)
+from torchbench_magic.results import Insight
 
 NAMES = (
     *("launch", "cudaStreamSynchronize", "kernel"),

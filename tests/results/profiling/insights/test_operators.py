@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from torchbench_magic.results.machine.peaks import Peaks
-from torchbench_magic.results.profiling.efficiency import Efficiency, OpEfficiency
-from torchbench_magic.results.profiling.insights.memory_bound import memory_bound_run
-from torchbench_magic.results.profiling.insights.operators import below_roof, page_fault, shape, slow_dtype
-from torchbench_magic.results.profiling.profile import Profile
-from torchbench_magic.results.profiling.trace import EVENT_COLUMNS, compact
+from torchbench_magic.insights.operators import below_roof, memory_bound_run, page_fault, shape, slow_dtype
+from torchbench_magic.process.peaks import Peaks
+from torchbench_magic.profiling.efficiency.table import Efficiency, OpEfficiency
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.trace import EVENT_COLUMNS, compact
 
 from .built import SOURCE, Did, Op, built_profile
 

@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.insights import Insight
-from torchbench_magic.results.machine.concurrency import Concurrency
-from torchbench_magic.results.machine.core_verdicts import CoreUse
-from torchbench_magic.results.profiling.insights.processor_kinds import PROCESSOR_KINDS
-from torchbench_magic.results.profiling.profile import Profile
-from torchbench_magic.results.profiling.profile_diff import ProfileDiff
+from torchbench_magic.insights.cores import PROCESSOR_KINDS
+from torchbench_magic.profiling.cores.table import Concurrency, CoreUse
+from torchbench_magic.profiling.diff import ProfileDiff
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.results import Doubt, Insight
 
 from .built import Did, Op, built_profile
 

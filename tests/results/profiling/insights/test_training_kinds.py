@@ -8,8 +8,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.profiling.columns import (
+from torchbench_magic.profiling.loops.phases import long_first_step, outliers_of
+from torchbench_magic.profiling.options import ProfileOptions
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.schema import (
     FRAME_COLUMNS,
     LINE_COLUMNS,
     LOOP_COLUMNS,
@@ -17,8 +19,8 @@ from torchbench_magic.results.profiling.columns import (
     WORKER_COLUMNS,
     frame_of,
 )
-from torchbench_magic.results.profiling.loops.outliers import long_first_step, outliers_of
-from torchbench_magic.results.profiling.profile import Profile, ProfileOptions, Source
+from torchbench_magic.profiling.trace import Source
+from torchbench_magic.results import Doubt
 
 TEXT = """\
 %%tprofile

@@ -10,14 +10,13 @@ import pandas as pd
 import pytest
 
 from torchbench_magic import load
+from torchbench_magic.cluster.timing import ONE_WINDOW, join_engines
 from torchbench_magic.errors import InputError
-from torchbench_magic.results.machine.engine_place import EnginePlace
-from torchbench_magic.results.machine.environment import Environment
-from torchbench_magic.results.timing.across_engines.joined_engines import ONE_WINDOW, join_engines
-from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.ranges import RUNS, Range
-from torchbench_magic.results.timing.subject import Subject
+from torchbench_magic.process.environment import EnginePlace, Environment
+from torchbench_magic.timing.across_runs import side_by_side
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.samples import Subject
+from torchbench_magic.timing.verdict import RUNS, Range
 
 from ...samples import HERE, lone, pair
 
@@ -72,10 +71,10 @@ def test_engines_of_which_it_is_known_how_times_repeat_can_be_told_apart() -> No
     whole = join_engines(parts)
     assert whole.frame["verdict"].tolist() == ["baseline", "undecided"], "a join knows no store"
     history = {row: part.history[0] for row, part in enumerate(parts)}
-    from torchbench_magic.results.timing.across_engines import joined_engines
+    from torchbench_magic.cluster import timing
 
     known_whole = replace(whole, history=history)
-    assert joined_engines._between_envs(known_whole)[1].verdict == "slower"
+    assert timing._between_envs(known_whole)[1].verdict == "slower"
 
 
 def test_stored_runs_of_engines_are_compared_by_their_environments() -> None:

@@ -12,16 +12,12 @@ import pytest
 from tests.results.samples import made, pair
 from torchbench_magic import load
 from torchbench_magic.errors import InputError
-from torchbench_magic.results.machine.contention import Contention, joined_contention
-from torchbench_magic.results.timing.across_processes.process_ratios import (
-    assumes_normal,
-    least_processes,
-    over_processes,
-)
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.joined_comparisons import join_comparisons, join_processes, take
-from torchbench_magic.results.timing.subject import Subject
-from torchbench_magic.results.timing.timing_doubts import doubts_of
+from torchbench_magic.process.contention import Contention, joined_contention
+from torchbench_magic.timing.across_runs import join_comparisons, join_processes, take
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.process_ratios import assumes_normal, least_processes, over_processes
+from torchbench_magic.timing.samples import Subject
+from torchbench_magic.timing.warnings import doubts_of
 
 
 def of_processes(ratios: Sequence[float], *, blocks: Sequence[int] | None = None, **more: Any) -> Comparison:

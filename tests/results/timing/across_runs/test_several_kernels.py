@@ -8,17 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.storage.store import Store
-from torchbench_magic.results.timing.across_runs.several_kernels import (
+from torchbench_magic.results import Doubt
+from torchbench_magic.storage.store import Store
+from torchbench_magic.timing.across_runs import (
+    join_comparisons,
+    join_processes,
     of_several_kernels,
     ratios_by_kernel,
+    side_by_side,
+    since_last,
     with_kernels,
 )
-from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side, since_last
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.joined_comparisons import join_comparisons, join_processes
-from torchbench_magic.results.timing.timing_doubts import doubts_of
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.warnings import doubts_of
 
 from ...samples import pair
 

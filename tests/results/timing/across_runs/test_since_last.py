@@ -9,15 +9,12 @@ from pathlib import Path
 import pytest
 
 from torchbench_magic.errors import InputError
-from torchbench_magic.results.machine.contention import Contention
-from torchbench_magic.results.storage.store import Store, load
-from torchbench_magic.results.timing.across_runs.nearest_run import nearest_words
-from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side, since_last
-from torchbench_magic.results.timing.across_runs.source_changes import MOST_LINES, source_diffs
-from torchbench_magic.results.timing.across_runs.unchanged_alternative import LAYOUT
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.identity import identity_differences, likeness
-from torchbench_magic.results.timing.subject import Subject
+from torchbench_magic.process.contention import Contention
+from torchbench_magic.storage.store import Store, load
+from torchbench_magic.timing.across_runs import LAYOUT, side_by_side, since_last
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.identity import MOST_LINES, identity_differences, likeness, nearest_words, source_diffs
+from torchbench_magic.timing.samples import Subject
 
 from ...samples import HERE, lone, made, pair
 

@@ -10,19 +10,10 @@ import numpy as np
 import pytest
 
 from torchbench_magic.errors import InputError
-from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side, since_last
-from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.ranges import (
-    BLIND,
-    DRIFT,
-    RUNS,
-    Range,
-    Single,
-    judged_ranges,
-    range_of,
-    range_of_windows,
-)
-from torchbench_magic.results.timing.subject import Subject
+from torchbench_magic.timing.across_runs import side_by_side, since_last
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.samples import Subject
+from torchbench_magic.timing.verdict import BLIND, DRIFT, RUNS, Range, Single, judged_ranges, range_of, range_of_windows
 
 from ...samples import HERE, lone, made, pair
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from torchbench_magic.results.timing.proof.compile_costs import calls_to_pay
+from torchbench_magic.timing.samples import calls_to_pay
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ import pandas as pd
 import pytest
 
 from tests.results.profiling.insights.test_training_kinds import USUAL, profile_of, rows, workers
-from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.profiling.profile import Profile, Source
-from torchbench_magic.results.profiling.profile_diff import ProfileDiff
-from torchbench_magic.views.document import plain
-from torchbench_magic.views.profiling.loops.phases_table import loop_clause, loop_footer, phases_table
-from torchbench_magic.views.profiling.loops.step_strip import step_strips
-from torchbench_magic.views.profiling.profile import document
-from torchbench_magic.views.profiling.profile_diff import document as diff_document
+from torchbench_magic.profiling.diff import ProfileDiff
+from torchbench_magic.profiling.diff_view import document as diff_document
+from torchbench_magic.profiling.loops.view import loop_clause, loop_footer, phases_table, step_strips
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.trace import Source
+from torchbench_magic.profiling.view import document
+from torchbench_magic.results import Doubt
+from torchbench_magic.show.document import plain
 
 SAVED = {"cell": 1, "line": 9, "file": "<cell>", "source_id": "ab"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchbench_magic.views.profiling.pictures.blocks_by_column import BlocksByColumn, blocks_by_column
+from torchbench_magic.profiling.memory.picture import BlocksByColumn, blocks_by_column
 
 
 def history(seed: int, count: int = 4000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from torchbench_magic.views.profiling import memory
+from torchbench_magic.profiling.memory import view
 
 from ...carriers.test_browser_table import Show, chromium, page, show  # noqa: F401  # fixtures
 from ..test_memory import made
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.browser
 
 
 def test_the_picture_is_read_off_with_keys_and_pointer(show: Show, page: Page) -> None:  # noqa: F811
-    cpu, _ = memory.documents(made())
+    cpu, _ = view.documents(made())
     show(cpu)
     drawing, status = page.locator(".tb-memory svg"), page.locator(".tb-memory p")
     expect(drawing).to_be_visible()
@@ -35,7 +35,7 @@ def test_the_picture_is_read_off_with_keys_and_pointer(show: Show, page: Page) -
 
 
 def test_the_picture_stands_above_its_table_in_both_themes(show: Show, page: Page) -> None:  # noqa: F811
-    cpu, _ = memory.documents(made())
+    cpu, _ = view.documents(made())
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         drawn = show(cpu)
@@ -48,7 +48,7 @@ def test_the_picture_stands_above_its_table_in_both_themes(show: Show, page: Pag
 
 
 def test_a_click_lists_what_is_alive_then_to_the_byte(show: Show, page: Page) -> None:  # noqa: F811
-    cpu, _ = memory.documents(made())
+    cpu, _ = view.documents(made())
     show(cpu)
     picture = page.locator(".tb-memory")
     drawing = picture.locator("svg")

@@ -15,12 +15,10 @@ import pytest
 
 from tests.results.profiles import profile_of_two_kernels
 from torchbench_magic.errors import InputError
-from torchbench_magic.results.machine.concurrency import Concurrency
-from torchbench_magic.results.machine.core_verdicts import CoreUse
-from torchbench_magic.results.profiling.profile import Profile
-from torchbench_magic.results.profiling.trace import EVENT_COLUMNS, Trace, compact
-from torchbench_magic.views.profiling.pictures.span_sums import sums_of
-from torchbench_magic.views.profiling.pictures.timeline import MOST_BYTES, spec_of, timeline
+from torchbench_magic.profiling.cores.table import Concurrency, CoreUse
+from torchbench_magic.profiling.pictures.timeline import MOST_BYTES, spec_of, sums_of, timeline
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.trace import EVENT_COLUMNS, Trace, compact
 
 HOSTILE = '<img src=x onerror="window.hit=1"></script><script>window.hit=1</script>'
 

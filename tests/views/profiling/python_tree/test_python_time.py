@@ -10,15 +10,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from torchbench_magic.results.profiling.columns import LINE_COLUMNS, OP_COLUMNS, PYTHON_COLUMNS, frame_of
-from torchbench_magic.results.profiling.frames.call_trees import inclusive
-from torchbench_magic.results.profiling.profile import Profile
-from torchbench_magic.views.carriers import html, markdown, text
-from torchbench_magic.views.document import plain
-from torchbench_magic.views.frame_rows import frame_rows
-from torchbench_magic.views.profiling.profile import document
-from torchbench_magic.views.profiling.python_tree.folded_recursion import folded_recursion
-from torchbench_magic.views.profiling.python_tree.python_time import python_clause, python_footer, python_table
+from torchbench_magic.profiling.call_tree_tables import inclusive
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.python.view import folded_recursion, python_clause, python_footer, python_table
+from torchbench_magic.profiling.schema import LINE_COLUMNS, OP_COLUMNS, PYTHON_COLUMNS, frame_of
+from torchbench_magic.profiling.view import document
+from torchbench_magic.show import html, markdown, text
+from torchbench_magic.show.document import plain
+from torchbench_magic.show.table import frame_rows
 
 Called = tuple[int, str, str, float, float]
 """Place of the caller in the list, function, module, seconds of its own in Python, and in torch."""

@@ -6,13 +6,7 @@ import ast
 
 import pytest
 
-from torchbench_magic.results.profiling.insights.of_memory.kept_on_purpose import (
-    is_cut,
-    is_emptied,
-    is_made_in,
-    is_read_after_its_loop,
-    is_walked,
-)
+from torchbench_magic.insights.leak import is_cut, is_emptied, is_made_in, is_read_after_its_loop, is_walked
 
 LOOP = "for i in range(9):\n    kept.append(i)\n"
 

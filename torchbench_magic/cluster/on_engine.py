@@ -1,0 +1,214 @@
+"""What an engine does: time one point under a lock on its host, and leave its own process as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import os
+import pickle
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torchbench_magic.errors import BodyError, Busy, Interrupted
+
+from .sent_code import folders_known, unpack_names
+
+__all__ = [
+    "PATIENCE",
+    "host_to_itself",
+    "AXIS",
+    "LOCAL",
+    "MAKE",
+    "environment",
+    "time_point",
+]
+
+# ---- host_lock -------------------------------------------------------------------------------------------------------
+# One timing on a host at a time, whoever asked for it: a lock on the folder of temporary files; no file is made.
+
+PATIENCE = 60.0
+"""Seconds that a timing waits for another one: of a point that takes the 30 s of a slow comparison it is the next."""
+_AGAIN = 0.02
+
+
+@contextlib.contextmanager
+def host_to_itself(
+    patience: float = PATIENCE,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[None]:
+    """No other block of this kind runs on this host meanwhile; without `fcntl` (Windows) nothing is locked.
+
+    Raises:
+        Busy: another one held it for ``patience`` seconds.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    folder = os.open(tempfile.gettempdir(), os.O_RDONLY)
+    try:
+        until = clock() + patience
+        while True:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if clock() > until:
+                    raise Busy(f"its host was measuring something else for {patience:.0f} s") from None
+                sleep(_AGAIN)
+        yield
+    finally:
+        os.close(folder)  # which unlocks it
+
+
+# ---- on_engine -------------------------------------------------------------------------------------------------------
+# What an engine does: time one point, and leave its own process as it was.
+
+LOCAL, AXIS = "local:", "point:"
+"""What the names of the calling function, and those of a sweep's point, begin with on their way."""
+MAKE = "the fuzzer:point"
+"""Under which name that travels which gives the names of a fuzzer's point."""
+_TELLING = 0.25
+"""Seconds between two words on what is under way; each takes the engine some milliseconds."""
+
+
+def environment() -> dict[str, Any]:
+    """`Environment` of this process, as plain values."""
+    from torchbench_magic.process.environment import read_environment
+
+    found = vars(read_environment())
+    return {**found, "variables": dict(found["variables"])}
+
+
+class _Unsuitable(Exception):
+    """What the code needs is not to be had here."""
+
+
+def time_point(
+    sent: bytes, names: bytes, texts: Mapping[str, str], point: bytes, folders: Sequence[str], patience: float
+) -> dict[str, Any]:
+    """Time one point.
+
+    Args:
+        sent: a `SentTask` without variables, pickled.
+        names: of `pack_names`.
+        texts: file -> its text, of cells that the functions among them are of; `inspect.getsource` finds it.
+        point: (axes, sub_label, marks), pickled; empty where there is no point.
+        folders: where modules beside the notebook are.
+        patience: seconds to wait for other timings on this host.
+
+    Returns:
+        plain values: ``kind`` ``measured`` with ``result`` (a `Comparison`, pickled), ``raised`` with ``error``
+        (`sent_error`), ``interrupted`` with ``result`` where there is something, ``busy`` or ``unsuitable`` (a
+        variable cannot be made here) with ``said``.
+    """
+    from torchbench_magic.process.frame_owner import sent_error
+
+    try:
+        with folders_known(folders), _known(texts), _put_back():
+            task = _task(sent, names, point)
+            with host_to_itself(patience):
+                return {"kind": "measured", "result": pickle.dumps(_timed(task), protocol=5)}
+    except Busy as busy:
+        return {"kind": "busy", "said": str(busy)}
+    except _Unsuitable as unsuitable:
+        return {"kind": "unsuitable", "said": str(unsuitable)}
+    except Interrupted as stopped:
+        result = pickle.dumps(stopped.partial, protocol=5) if stopped.partial is not None else b""
+        return {"kind": "interrupted", "result": result}
+    except KeyboardInterrupt:
+        return {"kind": "interrupted", "result": b""}
+    except BaseException as error:  # noqa: BLE001  (whatever the user's code raises is reported)
+        return {"kind": "raised", "error": pickle.dumps(sent_error(error), protocol=5)}
+
+
+@contextlib.contextmanager
+def _known(texts: Mapping[str, str]) -> Iterator[None]:
+    """`linecache` has the texts."""
+    before = {file: linecache.cache.get(file) for file in texts}
+    for file, text in texts.items():
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    try:
+        yield
+    finally:
+        for file, entry in before.items():
+            if entry is None:
+                linecache.cache.pop(file, None)
+            else:
+                linecache.cache[file] = entry
+
+
+@contextlib.contextmanager
+def _put_back() -> Iterator[None]:
+    """The engine's process as it was: settings, generators, threads, directory, depth of calls."""
+    from torchbench_magic.process.settings import preserved_state
+
+    depth = sys.getrecursionlimit()
+    with preserved_state():
+        try:
+            yield
+        finally:
+            sys.setrecursionlimit(depth)
+
+
+def _task(sent: bytes, names: bytes, point: bytes) -> Any:
+    from torchbench_magic.timing.processes import put_settings_of, task_from
+    from torchbench_magic.timing.sweep import Point
+
+    asked = pickle.loads(sent)
+    with contextlib.suppress(OSError):  # of another host, which need not have the folder
+        os.chdir(asked.directory)
+    _tell("making the variables")
+    try:
+        found = unpack_names(names)
+    except BodyError as error:
+        raise _Unsuitable(str(error)) from None
+    found.setdefault("__name__", "__main__")
+    put_settings_of(asked)
+    points = []
+    if point:
+        axes, sub_label, marks = pickle.loads(point)
+        make, made = found.pop(MAKE, None), _taken(found, AXIS)
+        points = [Point(made.copy if make is None else make, axes, sub_label, marks, make is not None)]
+    local = _taken(found, LOCAL)
+    return task_from(asked, found, local, points)
+
+
+def _taken(names: dict[str, Any], prefix: str) -> dict[str, Any]:
+    return {name.removeprefix(prefix): names.pop(name) for name in list(names) if name.startswith(prefix)}
+
+
+def _timed(task: Any) -> Any:
+    """The comparison of the one point, as the run makes it: what its numbers say is found where they are joined."""
+    from torchbench_magic.timing.run import compare_bodies
+
+    parts: list[Any] = []
+    compare_bodies(replace(task, keep=parts.append, progress=_Told()))
+    return parts[0]
+
+
+class _Told:
+    """A progress that the notebook hears."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def update(self, done: float, total: float | None, what: str) -> None:
+        now = time.monotonic()
+        if now - self._last >= _TELLING:
+            self._last = now
+            _tell(what)
+
+
+def _tell(what: str) -> None:
+    told: Mapping[str, Any] = {"what": what}
+    with contextlib.suppress(ImportError):
+        from ipyparallel.datapub import publish_data
+
+        publish_data(told)

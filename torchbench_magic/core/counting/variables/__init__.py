@@ -1,1 +1,0 @@
-"""The notebook's variables on their way to the counting process."""

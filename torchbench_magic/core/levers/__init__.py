@@ -1,1 +1,0 @@
-"""Levers: what may make a cell faster without a change of its text, tried beside it, with the result compared."""

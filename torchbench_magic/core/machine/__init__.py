@@ -1,1 +1,0 @@
-"""The machine: its caches and environment, and what else wants the processor."""

@@ -1,1 +1,0 @@
-"""The join: each op, call and byte on the line that was active."""

@@ -1,1 +1,0 @@
-"""Where Python time goes: samples of the cell's own thread, taken by pyinstrument."""

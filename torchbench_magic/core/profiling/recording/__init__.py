@@ -1,1 +1,0 @@
-"""What is recorded while the body runs: lines, calls of modules, threads, workers, steps."""

@@ -1,1 +1,0 @@
-"""From the join to the tables of a profile: lines, ops, frames, memory."""

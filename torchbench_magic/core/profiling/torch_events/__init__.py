@@ -1,1 +1,0 @@
-"""torch's own profiler: started, stopped, and its events as columns."""

@@ -1,1 +1,0 @@
-"""Traces of the ranks of a job: recorded, read, put on one clock, and merged."""

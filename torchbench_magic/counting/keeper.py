@@ -1,0 +1,295 @@
+"""Keeps a process that counts: a process of its own, started by path, which imports nothing of this package.
+
+Starting the counting process takes half a minute, so one serves all kernels of a user and an environment (see
+`counting.lease`). This keeper starts it, waits until it takes jobs, and hands the ends of its sockets to each kernel
+that asks. It ends it, with its folder, when no kernel has been there for the idle time: at once where that is 0, the
+setting for which every kernel has its own.
+
+A kernel is gone when its connection is closed, or its process has ended: a worker that it forked may hold the
+connection open for longer. What such a kernel was counting is ended then.
+
+Messages (SOCK_SEQPACKET). To a kernel: JSON with pid, directory and began (`time.monotonic`) when it comes; ``R`` with
+the two ends when jobs are taken; the end of the stream where the counting process has ended. From a kernel:
+``idle SECONDS``, ``+PID`` and ``-PID`` around what counts for it, ``end`` for a server that is of no use to anybody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["main"]
+
+_POLL = 1.0
+"""Seconds between two looks where the system cannot tell that a process has ended (before Linux 5.3)."""
+_COMING = 0.1
+"""Seconds until a kernel that holds the folder locked may have come."""
+_LOCKED = 1.0
+"""Seconds for which others may hold the folder locked. The name of a socket that stays is one that nobody answers."""
+_FAREWELL = 5.0
+"""Seconds that kernels have to read why the counting process has ended."""
+_CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: pid, uid, gid
+
+
+class _Kernel:
+    """One that asked.
+
+    Attributes:
+        connection: to it.
+        pid: of its process; 0 where it is of another namespace.
+        ended: a descriptor that can be read when its process has ended; None where the system has none.
+        counting: processes that count for it.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.pid, self.uid, _ = peer(connection)
+        self.ended = _end_of(self.pid)
+        self.counting: set[int] = set()
+
+    def say(self, message: bytes, descriptors: tuple[int, ...] = ()) -> None:
+        with contextlib.suppress(OSError):  # it has gone: the selector tells
+            socket.send_fds(self.connection, [message], descriptors)
+
+    def listen(self) -> bytes:
+        """What it says next; empty where it has gone."""
+        for _ in range(2):  # of one that went before it read all there is an error first, then its last words
+            with contextlib.suppress(OSError):
+                return self.connection.recv(64)
+        return b""
+
+    def is_gone(self) -> bool:
+        """By its process alone."""
+        return self.pid > 0 and self.ended is None and not os.path.exists(f"/proc/{self.pid}")
+
+    def close(self) -> None:
+        self.connection.close()
+        if self.ended is not None:
+            os.close(self.ended)
+
+
+class Keeper:
+    """Starts the counting process; `serve` returns when it, or the last kernel, is gone.
+
+    Args:
+        plan: command, directory, path (what the process is told: see `counting.server.main`), idle (seconds), listener
+        and
+            kernel (descriptors, or None), socket (path of the listener, "" where there is none).
+    """
+
+    def __init__(self, plan: Mapping[str, Any]) -> None:
+        self._directory, self._socket = plan["directory"], plan["socket"]
+        self._idle: float = plan["idle"]
+        self._kernels: list[_Kernel] = []
+        self._is_ready, self._is_to_end = False, False
+        self._since = self._began = time.monotonic()
+        self._selector = selectors.DefaultSelector()
+        self._control, control = socket.socketpair()
+        self._jobs, jobs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with control, jobs:
+            self._server = subprocess.Popen(
+                plan["command"],
+                stdin=control.fileno(),
+                stdout=jobs.fileno(),
+                cwd="/",
+                start_new_session=True,
+            )
+        path = json.dumps(plan["path"]).encode()
+        with contextlib.suppress(ConnectionError):  # it has ended already
+            self._control.sendall(struct.pack("<Q", len(path)) + path)
+        self._server_ended = _end_of(self._server.pid)
+        if self._server_ended is not None:
+            self._watch(self._server_ended, lambda: None)
+        self._watch(self._control.fileno(), self._hear_server)
+        self._listener = None if plan["listener"] is None else socket.socket(fileno=plan["listener"])
+        self._made = _when_made(self._socket)
+        if self._listener is not None:
+            self._watch(self._listener.fileno(), self._accept)
+        if plan["kernel"] is not None:
+            self._welcome(socket.socket(fileno=plan["kernel"]))
+
+    def serve(self) -> None:
+        while self._server.poll() is None and not self._is_to_end:
+            left = self._seconds_left()
+            if left is not None and left <= 0:
+                if self._withdraw():
+                    return
+                left = _COMING
+            for key, _ in self._selector.select(left):
+                key.data()
+            for kernel in [kernel for kernel in self._kernels if kernel.is_gone()]:
+                self._dismiss(kernel)
+
+    def _seconds_left(self) -> float | None:
+        """Until there is something to do of its own accord; None: whenever it is told."""
+        is_told = self._server_ended is not None and all(kernel.ended is not None for kernel in self._kernels)
+        if self._kernels:
+            return None if is_told else _POLL
+        left = self._since + self._idle - time.monotonic()
+        return left if is_told else min(left, _POLL)
+
+    # ---- kernels ----------------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        if self._listener is not None:
+            with contextlib.suppress(OSError):  # gone again
+                self._welcome(self._listener.accept()[0])
+
+    def _welcome(self, connection: socket.socket) -> None:
+        kernel = _Kernel(connection)
+        if kernel.uid != os.geteuid():
+            kernel.close()
+            return
+        self._kernels.append(kernel)
+        self._watch(connection.fileno(), lambda: self._hear(kernel))
+        if kernel.ended is not None:
+            self._watch(kernel.ended, lambda: self._dismiss(kernel))
+        hello = {"pid": self._server.pid, "directory": self._directory, "began": self._began}
+        kernel.say(json.dumps(hello).encode())
+        if self._is_ready:
+            self._hand_out(kernel)
+
+    def _hand_out(self, kernel: _Kernel) -> None:
+        kernel.say(b"R", (self._control.fileno(), self._jobs.fileno()))
+
+    def _hear(self, kernel: _Kernel) -> None:
+        if kernel not in self._kernels:  # its process ended in the same moment
+            return
+        message = kernel.listen()
+        word, number = message[:1], message[1:]
+        if not message:
+            self._dismiss(kernel)
+        elif message == b"end":
+            self._is_to_end = True
+        elif message.startswith(b"idle "):
+            self._idle = float(message[5:])
+        elif word == b"+":
+            kernel.counting.add(int(number))
+        elif word == b"-":
+            kernel.counting.discard(int(number))
+
+    def _dismiss(self, kernel: _Kernel) -> None:
+        if kernel not in self._kernels:
+            return
+        self._kernels.remove(kernel)
+        self._since = time.monotonic()
+        self._selector.unregister(kernel.connection.fileno())
+        if kernel.ended is not None:
+            self._selector.unregister(kernel.ended)
+        kernel.close()
+        for pid in kernel.counting:
+            if _parent_of(pid) == self._server.pid:  # the number may be another's by now
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            for name in os.listdir(self._directory):
+                if name.startswith((f"cost.{pid}", f"log.{pid}")):
+                    with contextlib.suppress(OSError):
+                        os.unlink(os.path.join(self._directory, name))
+
+    # ---- the counting process ------------------------------------------------------------------------------
+
+    def _hear_server(self) -> None:
+        """It takes jobs, or has ended."""
+        self._selector.unregister(self._control.fileno())  # from now on nobody sends here
+        with contextlib.suppress(ConnectionError):  # it ended before it read what it was sent
+            self._is_ready = self._control.recv(1) == b"R"
+        if self._is_ready:
+            for kernel in self._kernels:
+                self._hand_out(kernel)
+
+    def _watch(self, descriptor: int, call: Callable[[], None]) -> None:
+        self._selector.register(descriptor, selectors.EVENT_READ, call)
+
+    def _withdraw(self) -> bool:
+        """Let no kernel find it any more; False where one is just coming, which holds the folder locked."""
+        if self._listener is None:
+            return True
+        with contextlib.suppress(FileNotFoundError):
+            place = os.open(os.path.dirname(self._socket), os.O_RDONLY)
+            try:
+                import fcntl
+
+                fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _when_made(self._socket) == self._made:  # not that of a keeper that took its place
+                    os.unlink(self._socket)
+            except BlockingIOError:
+                return False
+            finally:
+                os.close(place)
+        self._selector.unregister(self._listener.fileno())
+        self._listener.close()
+        self._listener = None
+        return True
+
+    def end(self) -> None:
+        """End it, tell the kernels, and remove the folder when they have read what it says."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._server.pid, signal.SIGKILL)
+        for key, _ in self._selector.select(0):  # one that has come meanwhile is to hear of it too
+            key.data()
+        until = time.monotonic() + _LOCKED
+        while not self._withdraw() and time.monotonic() < until:
+            time.sleep(_COMING / 10)
+        self._server.wait()
+        until = time.monotonic() + _FAREWELL
+        for kernel in self._kernels:
+            with contextlib.suppress(OSError):
+                kernel.connection.shutdown(socket.SHUT_WR)
+                kernel.connection.settimeout(max(until - time.monotonic(), 0.01))
+                while kernel.connection.recv(64):
+                    pass
+        shutil.rmtree(self._directory, ignore_errors=True)
+        with contextlib.suppress(OSError):  # others are kept there
+            os.rmdir(os.path.dirname(self._socket))
+
+
+def peer(connection: socket.socket) -> tuple[int, int, int]:
+    """Process, user and group at the other end, as the system knows them."""
+    found = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return found[0], found[1], found[2]
+
+
+def _end_of(pid: int) -> int | None:
+    """A descriptor that can be read when the process has ended."""
+    with contextlib.suppress(OSError, AttributeError):
+        return os.pidfd_open(pid) if pid > 0 else None
+    return None
+
+
+def _when_made(name: str) -> tuple[int, int]:
+    try:
+        found = os.stat(name)
+    except OSError:
+        return 0, 0
+    return found.st_ino, found.st_ctime_ns
+
+
+def _parent_of(pid: int) -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[1])
+    return 0
+
+
+def main() -> None:
+    """Keep what the plan, the first argument, says. It ends with SIGTERM as well."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    keeper = Keeper(json.loads(sys.argv[1]))
+    try:
+        keeper.serve()
+    finally:
+        keeper.end()
+
+
+if __name__ == "__main__":
+    main()

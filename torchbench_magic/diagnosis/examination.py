@@ -1,0 +1,743 @@
+"""`doctor`: builds, limits, load, processor, runtimes and tools, looked at one by one and put together."""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import re
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from torchbench_magic import units
+from torchbench_magic.counting.launch import program
+from torchbench_magic.cpp.build import find_toolchain
+from torchbench_magic.errors import Interrupted, MissingTool
+from torchbench_magic.process.contention import TICK, Contention, Counters, contention_between, machine_doubts
+from torchbench_magic.process.environment import affinity_text, read_environment, usable_cores
+from torchbench_magic.process.interrupts import NO_PROGRESS, Progress
+from torchbench_magic.process.machine import (
+    THIS_MACHINE,
+    Limit,
+    NativeLibrary,
+    SystemFiles,
+    active_hooks,
+    cgroup_figures,
+    clock_control,
+    cpu_quota,
+    governor_text,
+    memory_limit,
+    native_libraries,
+    throttled_share,
+)
+
+from .findings import Diagnosis, Finding, SelfTest
+
+__all__ = [
+    "Builds",
+    "build_findings",
+    "read_builds",
+    "CoreLimits",
+    "core_limits",
+    "limit_findings",
+    "memory_findings",
+    "BusyProcess",
+    "WatchedLoad",
+    "load_findings",
+    "watch_load",
+    "processor_findings",
+    "runtime_findings",
+    "Accelerators",
+    "accelerator_finding",
+    "read_accelerators",
+    "tool_findings",
+    "doctor",
+    "findings_of",
+]
+
+# ---- builds ----------------------------------------------------------------------------------------------------------
+# How Python and torch were built and started, and what hooks into every call: any of it costs a factor.
+
+_DEBUG_ALLOCATORS = ("debug", "malloc_debug", "pymalloc_debug", "mimalloc_debug")
+
+
+@dataclass(frozen=True)
+class Builds:
+    """What is known of Python and torch.
+
+    Attributes:
+        debug_python: Python was built with ``--with-pydebug``.
+        dev_mode: ``python -X dev`` or PYTHONDEVMODE.
+        malloc: value of PYTHONMALLOC; empty where it is not set.
+        hooks: what is called for every line, call or allocation: ``sys.settrace: coverage.tracer.CTracer``.
+        gc_debug: flags of ``gc.set_debug``.
+        debug_torch: torch was built for debugging.
+        built_as: torch's BUILD_TYPE; empty where it does not say.
+        checks: switches of torch that check every operation.
+        variables: of the environment, that check or wait after every operation.
+    """
+
+    debug_python: bool = False
+    dev_mode: bool = False
+    malloc: str = ""
+    hooks: tuple[str, ...] = ()
+    gc_debug: int = 0
+    debug_torch: bool = False
+    built_as: str = ""
+    checks: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_builds() -> Builds:
+    """Read them; torch is imported."""
+    import torch
+
+    kind = re.search(r"\bBUILD_TYPE=(\w*)", torch.__config__.show())
+    waiting = ("CUDA_LAUNCH_BLOCKING", "TORCH_CPP_LOG_LEVEL", "TORCH_DISTRIBUTED_DEBUG")
+    checks = {
+        "torch.autograd.set_detect_anomaly(True)": torch.is_anomaly_enabled(),
+        "torch.use_deterministic_algorithms(True)": torch.are_deterministic_algorithms_enabled(),
+    }
+    return Builds(
+        debug_python=bool(sysconfig.get_config_var("Py_DEBUG")) or hasattr(sys, "gettotalrefcount"),
+        dev_mode=sys.flags.dev_mode,
+        malloc=os.environ.get("PYTHONMALLOC", "") if not sys.flags.ignore_environment else "",
+        hooks=tuple(active_hooks()),
+        gc_debug=gc.get_debug(),
+        debug_torch=bool(torch.version.debug),
+        built_as=kind[1] if kind else "",
+        checks=tuple(name for name, is_on in checks.items() if is_on),
+        variables={name: os.environ[name] for name in waiting if os.environ.get(name) in ("1", "INFO", "DETAIL")},
+    )
+
+
+def build_findings(builds: Builds) -> Iterator[Finding]:
+    """What slows every operation down."""
+    yield _of_torch(builds)
+    yield _of_python(builds)
+    if builds.hooks:
+        text = "A hook is called for every line, call or allocation: Python code takes several times as long."
+        fix = "Stop the debugger, coverage tool or tracer."
+        yield Finding("hooks", "warn", text, "; ".join(builds.hooks), fix)
+    else:
+        yield Finding("hooks", "ok", "No trace or profile hook is set.", "sys.gettrace, sys.getprofile, tracemalloc")
+    asked = (("python -X dev", builds.dev_mode), (f"PYTHONMALLOC={builds.malloc}", builds.malloc))
+    said = [name for name, is_on in asked if is_on]
+    if builds.dev_mode or builds.malloc in _DEBUG_ALLOCATORS:
+        text = "Python's allocator checks every block: Python code is slower."
+        yield Finding("debug allocator", "warn", text, ", ".join(said), "Start Python without it.")
+    elif builds.malloc:
+        yield Finding("debug allocator", "ok", "Python does not use its default allocator.", said[0])
+    if builds.gc_debug:
+        text = "The garbage collector has debug flags set: each collection is slower."
+        yield Finding("gc", "warn", text, f"gc.get_debug() {builds.gc_debug}", "`gc.set_debug(0)`")
+    on = [*builds.checks, *(f"{name}={value}" for name, value in builds.variables.items())]
+    if on:
+        text = "torch runs extra checks, waits or uses other kernels in every operation: times differ from normal ones."
+        fix = "Switch it off, unless you want to measure it."
+        yield Finding("torch checks", "warn", text, ", ".join(on), fix)
+
+
+def _of_torch(builds: Builds) -> Finding:
+    said = f"torch.version.debug {builds.debug_torch}" + (f", BUILD_TYPE={builds.built_as}" if builds.built_as else "")
+    if builds.debug_torch or builds.built_as == "Debug":
+        text = "torch is a debug build: its operations take several times as long."
+        return Finding("debug torch", "warn", text, said, "Install a release build.")
+    return Finding("debug torch", "ok", "torch is a release build.", said)
+
+
+def _of_python(builds: Builds) -> Finding:
+    if builds.debug_python:
+        text = "Python is a debug build: its code takes several times as long."
+        return Finding("debug Python", "warn", text, "Py_DEBUG is set", "Use a release build of Python.")
+    return Finding("debug Python", "ok", "Python is a release build.", "Py_DEBUG is not set")
+
+
+# ---- limits ----------------------------------------------------------------------------------------------------------
+# How much of the machine this process may use: cores, quota, memory, and what the system ends it for.
+
+_SCARCE = 0.1
+"""Share of the memory below which the system begins to take pages away from processes."""
+_STALLED = 1.0  # per cent of the last 10 s
+_THROTTLED = 0.05
+_ULIMITS = (
+    ("RLIMIT_CPU", "processor seconds", "-t"),
+    ("RLIMIT_AS", "bytes of addresses", "-v"),
+    ("RLIMIT_DATA", "bytes of data", "-d"),
+)
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class CoreLimits:
+    """What bears on threads.
+
+    Attributes:
+        installed: processors of the machine, ``os.cpu_count()``.
+        affinity: numbers of those that this process may use; empty where the system does not tell.
+        allowed: how many these are.
+        quota: of the cgroup, in cores.
+        throttled: share of the periods in which the quota stopped the cgroup, since it was made.
+        usable: what is left of all this.
+        threads: torch's intra-op threads.
+        variables: environment variables that set numbers of threads.
+    """
+
+    installed: int
+    affinity: str
+    allowed: int
+    quota: Limit
+    throttled: float
+    usable: int
+    threads: int
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def core_limits(threads: int, files: SystemFiles = THIS_MACHINE) -> CoreLimits:
+    """Read them."""
+    installed, quota = os.cpu_count() or 1, cpu_quota(files)
+    try:
+        allowed = len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        allowed = installed
+    return CoreLimits(
+        installed=installed,
+        affinity=affinity_text(),
+        allowed=allowed,
+        quota=quota,
+        throttled=throttled_share(quota, files),
+        usable=usable_cores(files),
+        threads=threads,
+        variables={name: os.environ[name] for name in _THREAD_VARIABLES if name in os.environ},
+    )
+
+
+def limit_findings(limits: CoreLimits) -> Iterator[Finding]:
+    """Threads, affinity, quota."""
+    yield _of_threads(limits)
+    yield _of_affinity(limits)
+    yield from _of_quota(limits)
+
+
+def _of_threads(limits: CoreLimits) -> Finding:
+    named = ", ".join(f"{name}={value}" for name, value in limits.variables.items())
+    said = f"torch.get_num_threads() {limits.threads}; {named or 'OMP_NUM_THREADS is not set'}"
+    threads = f"{limits.threads} thread{'' if limits.threads == 1 else 's'}"
+    if limits.threads > limits.usable:
+        text = f"torch uses {threads} on {_count(limits.usable)}: the threads wait for each other."
+        fix = f"`torch.set_num_threads({limits.usable})`, or OMP_NUM_THREADS={limits.usable} before Python starts."
+        return Finding("threads", "warn", text, said, fix)
+    if limits.usable == 1:
+        text = "torch uses 1 thread on 1 usable core: thread counts cannot be compared here."
+        return Finding("threads", "not available", text, said)
+    return Finding("threads", "ok", f"torch uses {threads} on {_count(limits.usable)}.", said)
+
+
+def _of_affinity(limits: CoreLimits) -> Finding:
+    if not limits.affinity:
+        text = "Which CPUs this process may use is unknown here."
+        return Finding("affinity", "not available", text, f"os.cpu_count() {limits.installed}")
+    text = f"This process may use {limits.allowed} of {limits.installed} CPUs."
+    return Finding("affinity", "ok", text, f"sched_getaffinity: {limits.affinity}; os.cpu_count() {limits.installed}")
+
+
+def _of_quota(limits: CoreLimits) -> Iterator[Finding]:
+    quota, cores = limits.quota, limits.quota.value
+    if math.isnan(cores):
+        yield Finding("quota", "not available", "Whether a CPU quota applies is unknown: there are no cgroups here.")
+        return
+    if math.isinf(cores):
+        yield Finding("quota", "ok", "No cgroup limits the CPU time.", f"os.cpu_count() {limits.installed}")
+        return
+    said = f"{quota.said}; os.cpu_count() {limits.installed}"
+    has = f"The cgroup's quota is {cores:g} core{'' if cores == 1 else 's'}"
+    if cores < 1:
+        text = f"{has}: even one thread is stopped for part of each period."
+        fix = "Raise the quota to at least 1 core (`docker run --cpus`, `resources.limits.cpu`)."
+        yield Finding("quota", "warn", text, said, fix)
+    elif limits.threads > cores:
+        text = f"{has}, less than torch's {limits.threads} threads: they are stopped for part of each period."
+        fix = f"`torch.set_num_threads({math.floor(cores)})`, or a larger quota."
+        yield Finding("quota", "warn", text, said, fix)
+    elif limits.installed > cores and not limits.variables:
+        of = limits.installed
+        text = f"{has} of {of}, and OMP_NUM_THREADS is not set: libraries may start {of} threads."
+        fix = f"Set OMP_NUM_THREADS={math.floor(cores)} before Python starts."
+        yield Finding("quota", "warn", text, said, fix)
+    else:
+        yield Finding("quota", "ok", f"{has}, enough for torch's threads.", said)
+    if limits.throttled > _THROTTLED:
+        text = f"The quota stopped this cgroup in {100 * limits.throttled:.0f} % of its periods since it was created."
+        fix = "Use fewer threads, or raise the quota."
+        yield Finding("throttling", "warn", text, f"{quota.folder}/cpu.stat", fix)
+
+
+def _count(cores: int) -> str:
+    return f"{cores} usable core{'' if cores == 1 else 's'}"
+
+
+# ---- memory -------------------------------------------------------------------------------------------------
+
+
+def memory_findings(files: SystemFiles = THIS_MACHINE) -> Iterator[Finding]:
+    """Whether there is memory left: of the cgroup and the machine; what the system ends this process for."""
+    limit = memory_limit(files)
+    if limit.is_set:
+        used = _used(files, limit.folder)
+        of = f"{_bytes(limit.value)} that its cgroup allows"
+        if used is None:
+            yield Finding("memory limit", "not available", f"How much of the {of} is used is unknown.", limit.said)
+        else:
+            yield _memory("memory limit", 1 - used / limit.value, f"{_bytes(used)} used of the {of}", limit.said)
+    known = _meminfo(files)
+    if known.get("MemTotal", 0) > 0 and "MemAvailable" in known:
+        left = known["MemAvailable"] / known["MemTotal"]
+        said = f"{_bytes(known['MemAvailable'])} of {_bytes(known['MemTotal'])} available"
+        yield _memory("memory", left, said, "/proc/meminfo", _stalls(files))
+    elif not limit.is_set:
+        yield Finding("memory", "not available", "How much memory is free is unknown: /proc/meminfo cannot be read.")
+    yield from _of_ulimits()
+
+
+def _memory(kind: str, left: float, said: str, source: str, stalls: float = math.nan) -> Finding:
+    fix = "Free memory, or raise the limit: paging costs milliseconds."
+    if stalls > _STALLED:
+        text = f"Tasks waited for memory {stalls:.1f} % of the last 10 s ({said})."
+        return Finding(kind, "warn", text, "/proc/pressure/memory", fix)
+    if left < _SCARCE:
+        return Finding(kind, "warn", f"Memory is scarce: {said}.", source, fix)
+    return Finding(kind, "ok", f"Memory: {said}.", source)
+
+
+def _used(files: SystemFiles, folder: str) -> int | None:
+    """Bytes that a cgroup holds, without files that it has merely read."""
+    text = files.text(f"{folder}/memory.current") or files.text(f"{folder}/memory.usage_in_bytes") or ""
+    if not text.isdigit():
+        return None
+    counted = cgroup_figures(f"{folder}/memory.stat", files)
+    cache = counted.get("total_inactive_file", counted.get("inactive_file", 0))  # version 1, version 2
+    return max(int(text) - cache, 0)
+
+
+def _meminfo(files: SystemFiles) -> dict[str, int]:
+    """Name -> bytes."""
+    lines = (line.split() for line in (files.text("/proc/meminfo") or "").splitlines())
+    return {line[0].rstrip(":"): int(line[1]) * 1024 for line in lines if len(line) == 3 and line[1].isdigit()}
+
+
+def _stalls(files: SystemFiles) -> float:
+    """Per cent of the last 10 s in which some task waited for memory; NaN where it is not told."""
+    for word in (files.text("/proc/pressure/memory") or "").split():
+        if word.startswith("avg10="):
+            return float(word.removeprefix("avg10="))
+    return math.nan
+
+
+def _of_ulimits() -> Iterator[Finding]:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    for name, what, flag in _ULIMITS:
+        soft = resource.getrlimit(getattr(resource, name))[0] if hasattr(resource, name) else resource.RLIM_INFINITY
+        if soft != resource.RLIM_INFINITY:
+            value = f"{units.count(soft)} {what}"
+            text = f"This process may have {value} at most: a long or large measurement would be stopped."
+            yield Finding("ulimit", "warn", text, f"ulimit {flag}", f"`ulimit {flag} unlimited` before Python starts.")
+
+
+def _bytes(value: float) -> str:
+    return units.bytes_text(value)
+
+
+# ---- outside_load ----------------------------------------------------------------------------------------------------
+# What else uses the processors now: watched for half a second, in which this process sleeps.
+
+SECONDS = 0.5
+"""Long enough that ticks of 10 ms tell a twentieth of a core."""
+_BUSY = 0.15
+"""Cores of others from which on it is said; as many are known to `contention.MOST_BLUR`."""
+_OWN = 0.15
+_WAITING = 0.1
+_NAMED = 3
+_LEAST_NAMED = 0.05
+_WAIT = "Wait until they end, or stop them; until then, compare alternatives in one `%%timer` cell, with `-t 1`."
+_KINDS = {"steal": "steal", "throttled": "throttling"}
+
+
+@dataclass(frozen=True)
+class BusyProcess:
+    """A process that ran: its name, its id, and the cores that it used."""
+
+    name: str
+    pid: int
+    cores: float
+
+    def __str__(self) -> str:
+        return f"{self.name} (pid {self.pid}) {self.cores:.2f}"
+
+
+@dataclass(frozen=True)
+class WatchedLoad:
+    """What was seen.
+
+    Attributes:
+        contention: what else wanted the processors; NaN where the system does not tell.
+        own: cores that this process used, which slept, and its children.
+        busiest: other processes that ran, from a twentieth of a core on, those with the most time first; None
+            where they cannot be listed.
+        average: the load average of a minute; NaN where there is none.
+    """
+
+    contention: Contention
+    own: float
+    busiest: tuple[BusyProcess, ...] | None
+    average: float = math.nan
+
+
+def watch_load(
+    files: SystemFiles = THIS_MACHINE,
+    seconds: float = SECONDS,
+    sleep: Callable[[float], object] = time.sleep,
+    counters: Callable[[], Counters] = Counters.read,
+) -> WatchedLoad:
+    """Sleep for some time and see what ran meanwhile."""
+    before, ticks = counters(), _ticks(files)
+    sleep(seconds)
+    ran, spent = _ticks(files), counters() - before
+    busiest = None
+    if ticks is not None and ran is not None:
+        own = _family(ran, os.getpid())
+        before_it = {pid: ticks[pid][1] if pid in ticks else 0 for pid in ran}
+        found = [
+            BusyProcess(name, pid, (after - before_it[pid]) * TICK / spent.wall)
+            for pid, (name, after, _) in ran.items()
+            if pid not in own
+        ]
+        busiest = tuple(sorted((one for one in found if one.cores >= _LEAST_NAMED), key=lambda one: -one.cores))
+    try:
+        average = os.getloadavg()[0]
+    except (AttributeError, OSError):  # Windows
+        average = math.nan
+    return WatchedLoad(contention_between(spent), spent.own_cpu / spent.wall, busiest, average)
+
+
+def _ticks(files: SystemFiles) -> dict[int, tuple[str, int, int]] | None:
+    """Process id -> (name, ticks of 10 ms that it ran, id of its parent); None where processes are hidden."""
+    found = {}
+    for entry in files.names("/proc"):
+        text = files.text(f"/proc/{entry}/stat") if entry.isdigit() else None
+        if text is None:
+            continue
+        head, _, rest = text.rpartition(")")  # the name may hold spaces and brackets
+        figures = rest.split()
+        try:
+            found[int(entry)] = head.partition("(")[2], int(figures[11]) + int(figures[12]), int(figures[1])
+        except (ValueError, IndexError):
+            continue
+    return found or None
+
+
+def _family(processes: dict[int, tuple[str, int, int]], root: int) -> set[int]:
+    """``root`` and all processes below it."""
+    family, grown = {root}, True
+    while grown:
+        more = {pid for pid, (_, _, parent) in processes.items() if parent in family} - family
+        family, grown = family | more, bool(more)
+    return family
+
+
+def load_findings(seen: WatchedLoad, cores: int) -> Iterator[Finding]:
+    """What the load does to measurements.
+
+    Args:
+        cores: processors that this process may use.
+    """
+    yield _of_others(seen, cores)
+    if seen.own > _OWN:
+        text = f"This process, or one that it started, is using the CPU: {seen.own:.2f} cores."
+        fix = "Stop its other threads and workers."
+        yield Finding("own load", "warn", text, "processor time while this thread slept", fix)
+    yield _of_waiting(seen.contention)
+    yield from _of_machine(seen.contention)
+
+
+def _of_others(seen: WatchedLoad, cores: int) -> Finding:
+    ext, wall = seen.contention.ext, seen.contention.wall
+    if math.isnan(ext):
+        average = f"load average over one minute: {seen.average:.2f}" if not math.isnan(seen.average) else ""
+        text = "The load of other processes is unknown: /proc/stat cannot be read."
+        return Finding("outside load", "not available", text, average)
+    window = f"in {wall:.1f} s"
+    if ext <= _BUSY:
+        text = f"Other processes use {ext:.2f} of {_cores(cores)}."
+        return Finding("outside load", "ok", text, f"{window}; {_named(seen.busiest)}" if seen.busiest else window)
+    top = f", mostly {seen.busiest[0].name} (pid {seen.busiest[0].pid})" if seen.busiest else ""
+    text = f"Other processes use {ext:.2f} of {_cores(cores)}{top}: absolute times are unreliable."
+    known = sum(one.cores for one in seen.busiest or ())
+    told = f"{window}; {_named(seen.busiest)}" if seen.busiest else window
+    if known < ext / 2:
+        told += "; the rest by processes that are not visible here (of another container or user)"
+    return Finding("outside load", "warn", text, told, _WAIT)
+
+
+def _named(busiest: Sequence[BusyProcess] | None) -> str:
+    return "most used by " + ", ".join(map(str, (busiest or ())[:_NAMED]))
+
+
+def _of_waiting(seen: Contention) -> Finding:
+    """Pressure stall information: of the whole machine, this process aside, as it slept."""
+    if math.isnan(seen.pressure):
+        text = "How long tasks wait for a core is unknown."
+        return Finding("waiting", "not available", text, "/proc/pressure/cpu cannot be read")
+    said = f"/proc/pressure/cpu, {seen.wall:.1f} s"
+    text = f"Some task waited for a core {100 * seen.pressure:.0f} % of the time"
+    if seen.pressure > _WAITING:
+        return Finding("waiting", "warn", f"{text}: the cores are overloaded.", said, _WAIT)
+    return Finding("waiting", "ok", f"{text}.", said)
+
+
+def _of_machine(seen: Contention) -> Iterator[Finding]:
+    """Hypervisor, quota and clock, in the words of timings."""
+    said = f"in {seen.wall:.1f} s"
+    doubts = {doubt.kind: doubt for doubt in machine_doubts(seen.steal, seen.throttled, seen.clock, "")}
+    fixes = {"steal": "Measure at another time, or on a machine with dedicated cores."}
+    for kind, doubt in doubts.items():
+        if kind in _KINDS:  # the clock of a processor that sleeps is low: this says nothing of one that works
+            yield Finding(_KINDS[kind], "warn", doubt.text, said, doubt.action or fixes.get(kind, ""))
+    if math.isnan(seen.steal):
+        yield Finding("steal", "not available", "What the hypervisor takes is unknown: /proc/stat cannot be read.")
+    elif "steal" not in doubts:
+        yield Finding("steal", "ok", f"The hypervisor took {seen.steal:.2f} cores.", f"/proc/stat, {said}")
+
+
+def _cores(cores: int) -> str:
+    return f"{cores} core{'' if cores == 1 else 's'}"
+
+
+# ---- processor -------------------------------------------------------------------------------------------------------
+# What steers the processor's clock: governor, turbo, battery.
+
+_OWN_STEERING = ("intel_pstate", "amd-pstate", "amd-pstate-epp")
+"""Drivers under which the processor raises its clock by itself within milliseconds, `powersave` or not."""
+
+
+def processor_findings(files: SystemFiles = THIS_MACHINE) -> Iterator[Finding]:
+    """What is known of the clock; a guest is told nothing as a rule."""
+    control = clock_control(files)
+    names = {name for name, _ in control.governors}
+    said = " · ".join(part for part in (control.driver, governor_text(control)) if part)
+    if not names:
+        guest = "hypervisor" in (files.text("/proc/cpuinfo") or "").split()
+        unread = "/sys/devices/system/cpu/*/cpufreq cannot be read"
+        why = "virtual machine: the host sets the clock" if guest else unread
+        yield Finding("governor", "not available", "What controls the CPU clock is unknown.", why)
+    elif names == {"performance"} or control.driver in _OWN_STEERING:
+        yield Finding("governor", "ok", f"The governor is {governor_text(control)}.", said)
+    else:
+        text = f"The clock follows the load (governor {governor_text(control)}): short measurements start slowly."
+        yield Finding("governor", "warn", text, said, "`sudo cpupower frequency-set -g performance`")
+    if control.turbo is None:
+        yield Finding("turbo", "not available", "Whether turbo is on is unknown.", "/sys does not report it")
+    elif control.turbo:
+        text = "Turbo is on: absolute times depend on temperature and on the number of busy cores; ratios hardly do."
+        yield Finding("turbo", "ok", text, control.turbo_said)
+    else:
+        yield Finding("turbo", "ok", "Turbo is off: the clock is steady.", control.turbo_said)
+    yield from _of_power(files)
+
+
+def _of_power(files: SystemFiles) -> Iterator[Finding]:
+    folder = "/sys/class/power_supply"
+    for name in files.names(folder):
+        if files.text(f"{folder}/{name}/type") == "Mains" and files.text(f"{folder}/{name}/online") == "0":
+            text = "The machine runs on battery, which often lowers the clock."
+            yield Finding("power", "warn", text, f"{folder}/{name}/online: 0", "Plug it in.")
+
+
+# ---- runtimes --------------------------------------------------------------------------------------------------------
+# Which OpenMP, BLAS and allocator are loaded, and which of them twice.
+
+
+def runtime_findings(libraries: Sequence[NativeLibrary] | None, built_with: str = "") -> Iterator[Finding]:
+    """What is loaded.
+
+    Args:
+        libraries: None where the system does not tell.
+        built_with: the BLAS that is linked into torch itself, as torch names it.
+    """
+    if libraries is None:
+        text = "Which OpenMP, BLAS and allocator are loaded is unknown."
+        yield Finding("libraries", "not available", text, "/proc/self/maps cannot be read")
+        return
+    by_kind = {kind: [one for one in libraries if one.kind == kind] for kind in ("OpenMP", "BLAS", "allocator")}
+    yield _of_openmp(by_kind["OpenMP"])
+    yield _of_blas(by_kind["BLAS"], built_with)
+    found = by_kind["allocator"]
+    text = f"The allocator is {_names(found)}." if found else "The allocator is the C library's."
+    yield Finding("allocator", "ok", text, _said(found) or "no other is loaded")
+
+
+def _of_openmp(found: Sequence[NativeLibrary]) -> Finding:
+    if len(found) < 2:
+        text = f"One OpenMP runtime is loaded: {_names(found)}." if found else "No OpenMP runtime is loaded as a file."
+        return Finding("OpenMP", "ok", text, _said(found))
+    several = len({one.name for one in found}) > 1
+    what = f"{len(found)} OpenMP runtimes are loaded" if several else f"lib{found[0].name} is loaded {len(found)} times"
+    text = f"{what}, each with its own threads: together they may use more threads than there are cores."
+    fix = "Import only one of these packages, or install them all from one source (pip or conda)."
+    return Finding("OpenMP", "warn", text, _said(found), fix)
+
+
+def _of_blas(found: Sequence[NativeLibrary], built_with: str) -> Finding:
+    own = f"torch has {built_with} built in" if built_with else ""
+    if len(found) > 1:
+        text = f"{len(found)} BLAS libraries are loaded, each with its own threads, active only during its calls."
+    else:
+        text = f"BLAS besides torch's: {_names(found)}." if found else "The only BLAS is torch's."
+    return Finding("BLAS", "ok", text, "; ".join(part for part in (own, _said(found)) if part))
+
+
+def _names(found: Sequence[NativeLibrary]) -> str:
+    return ", ".join(f"lib{name}" for name in dict.fromkeys(one.name for one in found))
+
+
+def _said(found: Sequence[NativeLibrary]) -> str:
+    return ", ".join(map(str, found))
+
+
+# ---- tools -----------------------------------------------------------------------------------------------------------
+# What some options need besides Python: valgrind, a C++ compiler, the driver of a GPU.
+
+
+def tool_findings() -> Iterator[Finding]:
+    """Of valgrind and the compiler: what is missing says the command that installs it."""
+    yield _of_tool("valgrind", "Instruction counts (`--callgrind`)", program)
+    yield _of_tool("compiler", "C++ snippets (`--cpp`)", lambda: find_toolchain().command[0])
+
+
+def _of_tool(kind: str, what: str, find: Callable[[], str]) -> Finding:
+    try:
+        where = find()
+    except MissingTool as missing:
+        reason, _, fix = str(missing).partition(": ")
+        return Finding(kind, "not available", f"{what} are not available.", reason, fix)
+    return Finding(kind, "ok", f"{what} are available.", where)
+
+
+@dataclass(frozen=True)
+class Accelerators:
+    """What is known of accelerators.
+
+    Attributes:
+        name: of the one that torch uses; None where it uses none.
+        backend: what torch was built for, such as ``CUDA 13.0``; empty for a build of the CPU alone.
+        driver: the file that shows NVIDIA's driver; empty where there is none.
+    """
+
+    name: str | None
+    backend: str
+    driver: str
+
+
+def read_accelerators(name: str | None, files: SystemFiles = THIS_MACHINE) -> Accelerators:
+    """``name``: as the environment record has it."""
+    import torch
+
+    versions = (("CUDA", torch.version.cuda), ("ROCm", torch.version.hip), ("XPU", getattr(torch.version, "xpu", None)))
+    backend = next((f"{word} {version}" for word, version in versions if version), "")
+    shown = next((path for path in ("/proc/driver/nvidia/version", "/dev/nvidia0") if files.has(path)), "")
+    return Accelerators(name, backend, shown)
+
+
+def accelerator_finding(seen: Accelerators) -> Finding:
+    """Whether what torch was built for and what the machine has go together."""
+    built = f"torch is built for {seen.backend or 'the CPU alone'}"
+    if seen.name is not None:
+        return Finding("accelerator", "ok", f"torch uses {seen.name}.", built)
+    if seen.driver and not seen.backend:
+        text = "There is an NVIDIA driver, but this torch cannot use it."
+        fix = "Install a build of torch for CUDA (https://pytorch.org/get-started/locally)."
+        return Finding("accelerator", "not available", text, f"{seen.driver} is there; {built}", fix)
+    if seen.driver:
+        text = "There is an NVIDIA driver, but torch finds no usable GPU."
+        fix = "Check whether `nvidia-smi` runs, whether CUDA_VISIBLE_DEVICES hides the GPU, and how old the driver is."
+        return Finding("accelerator", "not available", text, f"{seen.driver} is there; {built}", fix)
+    if seen.backend:
+        text = f"torch is built for {seen.backend.split()[0]}, but no driver is found: it runs on the CPU."
+        return Finding("accelerator", "not available", text, f"{built}; no /proc/driver/nvidia, no /dev/nvidia0")
+    return Finding("accelerator", "ok", "No accelerator: torch runs on the CPU.", built)
+
+
+# ---- examination -----------------------------------------------------------------------------------------------------
+# `doctor`: everything that is looked at, put together.
+
+
+def doctor(*, self_test: bool = False, progress: Progress = NO_PROGRESS) -> Diagnosis:
+    """What on this machine spoils a measurement now. It takes about a second, half of which the load is watched.
+
+    Args:
+        self_test: also compare equal code with itself, which takes some seconds, and tell the smallest difference that
+            can be resolved now.
+        progress: told what is under way.
+
+    Raises:
+        Interrupted: on Ctrl-C in the self-test; ``.partial`` is the `Diagnosis` as far as it was made.
+    """
+    __tracebackhide__ = True
+    began = time.perf_counter()
+    environment = read_environment()
+    seen = watch_load()
+    found = [*load_findings(seen, usable_cores()), *findings_of(environment.num_threads, environment.accelerator)]
+    seconds = time.perf_counter() - began
+
+    known = Diagnosis(tuple(found), (), seconds, seen.contention.wall, environment.footer())
+    return _with_self_test(known, progress) if self_test else known
+
+
+def _with_self_test(known: Diagnosis, progress: Progress) -> Diagnosis:
+    """What is known, and the self-test.
+
+    Raises:
+        Interrupted: as `doctor`.
+    """
+    from .self_test import self_test_findings, self_tests  # with pandas, which the rest does without
+
+    tests = list[SelfTest]()
+    try:
+        for test in self_tests(progress):
+            tests.append(test)
+    except KeyboardInterrupt as interrupt:
+        if isinstance(unfinished := getattr(interrupt, "partial", None), SelfTest):
+            tests.append(unfinished)
+        findings = (*known.findings, *self_test_findings(tuple(tests)))
+        raise Interrupted(replace(known, findings=findings, self_test=tuple(tests), partial=True)) from None
+    return replace(known, findings=(*known.findings, *self_test_findings(tuple(tests))), self_test=tuple(tests))
+
+
+def findings_of(threads: int, accelerator: str | None, files: SystemFiles = THIS_MACHINE) -> Iterator[Finding]:
+    """All but the load. What cannot be read is said to be not available, and the rest goes on.
+
+    Args:
+        threads: torch's intra-op threads.
+        accelerator: its name, or None.
+    """
+    builds = read_builds()
+    yield from limit_findings(core_limits(threads, files))
+    yield from memory_findings(files)
+    yield from build_findings(builds)
+    yield from runtime_findings(native_libraries(files), _own_blas())
+    yield from processor_findings(files)
+    yield from tool_findings()
+    yield accelerator_finding(read_accelerators(accelerator, files))
+
+
+def _own_blas() -> str:
+    """What torch says of its BLAS: ``mkl``."""
+    import torch
+
+    said = re.search(r"\bBLAS_INFO=(\w+)", torch.__config__.show())
+    return said[1] if said else ""

@@ -1,0 +1,1 @@
+"""Why code is slow and what would help: the kinds of insights."""

@@ -1,0 +1,330 @@
+"""What kinds of insights share: what each line did, what its text says, when nothing may be said."""
+
+from __future__ import annotations
+
+import weakref
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from torchbench_magic import units
+from torchbench_magic.profiling.cost import MICROSECONDS
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.results import CodeLine
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "LEAST_SECONDS",
+    "LEAST_SHARE",
+    "places_text",
+    "stake_text",
+    "VOIDING",
+    "silenced_by",
+    "LineUse",
+    "OpUse",
+    "Recorded",
+    "recorded_lines",
+]
+
+# ---- wording ---------------------------------------------------------------------------------------------------------
+# The parts of sentences that several kinds of insights share.
+
+LEAST_SHARE = 0.05
+"""Of the wall time: below it nothing is said. Single runs differ by a few per cent (see `timing.intervals`), and who
+saves less than that would not see it."""
+_ADDED = 0.95
+"""Of the measured time, without recording: from there on the difference is not seen."""
+LEAST_SECONDS = 1e-3
+"""At stake, in seconds: what takes less in all is a run too short to say where its time goes."""
+
+
+def stake_text(seconds: float, wall: float, measured: float = 0.0) -> str:
+    """``up to 95 ms (73 % of the time)``, or ``(90 % of the at most 40 ms that it takes without recording)``.
+
+    Args:
+        wall: what the seconds are a part of.
+        measured: the wall time that is shown; where recording added to it, the sentence says what its per cent are of.
+    """
+    of = "time"
+    if measured > 0 and wall < _ADDED * measured:
+        of = f"at most {units.seconds_text(wall, digits=2)} that it takes without recording"
+    return f"up to {units.seconds_text(seconds, digits=2)} ({units.percent(seconds / wall)} % of the {of})"
+
+
+def places_text(places: tuple[CodeLine, ...]) -> str:
+    """```In[3]:4` and 2 more lines``."""
+    rest = len(places) - 1
+    more = "" if not rest else " and 1 more line" if rest == 1 else f" and {rest} more lines"
+    return f"`{places[0]}`{more}"
+
+
+# ---- silenced --------------------------------------------------------------------------------------------------------
+# When nothing may be said about the code: what spoils the figures of a profile spoils what is built on them.
+
+VOIDING = frozenset(
+    {
+        "partial",  # shares are of what ran until then
+        "not-run",
+        "no-steps",
+        "events-lost",
+        "events-dropped",
+        "no-lines",
+        "lines-lost",
+        "lines-cut",
+        "lines-of-functions",  # a trace of torch's own: functions, and no lines
+        "clock-set",
+        "clock-offset",
+        "busy",  # a line is as long as others let it be
+        "oversubscribed",
+        "steal",
+        "throttled",
+        "host-memory",  # Python's times are too long
+        "trace-mended",
+    }
+)
+"""Kinds of doubts about a profile's own figures."""
+
+
+def silenced_by(profile: Profile) -> str:
+    """The kind of what keeps this profile from any insight; empty where nothing does.
+
+    Besides doubts: work on a device (``device``): the host runs ahead of it, and what it saves need not be saved.
+    Recording that took most of the time is a matter of each kind, see `insights.kinds.STANDS_WITH_COST`.
+    """
+    for doubt in profile.warnings:
+        if doubt.kind in VOIDING:
+            return doubt.kind
+    if profile.partial:
+        return "partial"
+    if profile.lines.empty or profile.frames.empty or not profile.wall_time > 0:
+        return "no-lines"
+    if float(profile.ops["self_device_time"].fillna(0).sum()) > 0:
+        return "device"
+    return ""
+
+
+# ---- line_uses -------------------------------------------------------------------------------------------------------
+# What each line of the cell's own thread did: its ops with what called them, its calls of modules, its time.
+
+_MOST_TIMES = 3.0  # the costs are good to a factor of three
+_COMPILED = "Torch-Compiled Region"  # torch's name of a call of compiled code
+_SURELY = 0.5
+"""Of the estimated cost of recording: what it has added at least. Only that is taken off a bound of what can be saved,
+so that it stays one."""
+
+
+@dataclass(frozen=True)
+class OpUse:
+    """One op at one place of the call tree.
+
+    Attributes:
+        above: the ops it ran in, the one that the line called first.
+        wall: seconds with what it calls, over all calls; ``own`` without.
+    """
+
+    name: str
+    above: tuple[str, ...]
+    calls: int
+    wall: float
+    own: float
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Itself below all that it ran in."""
+        return (*self.above, self.name)
+
+    @property
+    def is_called_by_line(self) -> bool:
+        return not self.above
+
+
+@dataclass(frozen=True)
+class LineUse:
+    """One line on the cell's own thread.
+
+    Attributes:
+        runs: how often it ran.
+        torch: seconds in ops on the line itself, as recorded.
+        python: seconds outside ops on the line itself, as recorded: Python, NumPy, other libraries, waiting.
+        cost: seconds that recording is estimated to have added to it.
+        ops: all of them, those in others too.
+        modules: calls of nn.Modules from it.
+        module_names: the last parts of their names.
+        ranges: names of ``record_function`` ranges on it.
+        functions: names of functions with lines of their own that it called.
+    """
+
+    where: CodeLine
+    runs: int
+    torch: float
+    python: float
+    cost: float
+    ops: tuple[OpUse, ...]
+    modules: int
+    module_names: frozenset[str]
+    ranges: frozenset[str]
+    functions: frozenset[str]
+
+    @property
+    def recorded(self) -> float:
+        return self.torch + self.python
+
+    @property
+    def time(self) -> float:
+        """Seconds on the line without what recording is estimated to have added."""
+        return max(self.recorded - self.cost, 0.0)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it calls what is already compiled."""
+        return any(name.startswith(_COMPILED) for name in (*self.ranges, *(op.name for op in self.ops)))
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.where.source_id, self.where.line
+
+    def calls_within(self, some: Iterable[OpUse]) -> int:
+        """Calls of ops in these and of what they run."""
+        paths = {op.path for op in some}
+        return sum(op.calls for op in self.ops if any(op.path[: n + 1] in paths for n in range(len(op.path))))
+
+    @property
+    def called(self) -> int:
+        """Ops that the line called itself."""
+        return sum(op.calls for op in self.ops if op.is_called_by_line)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The lines of a profile, and what recording cost.
+
+    Attributes:
+        wall: seconds of the run without what recording has surely added.
+        per_op: seconds that recording surely added for each op.
+        surely: of a line's cost, what recording added at least.
+    """
+
+    lines: tuple[LineUse, ...]
+    wall: float
+    per_op: float
+    surely: float
+
+    def without(self, seconds: float, use: LineUse) -> float:
+        """Seconds of a line less what recording surely added to it, at least 0."""
+        return max(seconds - self.surely * use.cost, 0.0)
+
+
+_last: tuple[weakref.ref[Profile], Recorded] | None = None
+"""The profile that was asked about last, and what was found: most kinds of insights begin with it."""
+
+
+def recorded_lines(profile: Profile) -> Recorded:
+    """The lines of the cell's own thread, by the call tree. With ``--twice`` the cost of recording is what it was; else
+    it is estimated from the number of events."""
+    global _last
+    if (last := _last) is not None and last[0]() is profile:
+        return last[1]
+    found = _read(profile)
+    _last = weakref.ref(profile), found
+    return found
+
+
+def _read(profile: Profile) -> Recorded:
+    found = _by_line(profile)
+    per = {name: us / 1e6 for name, us in MICROSECONDS.items()}
+    per_op = per["op"] + (per["shapes"] if profile.options.shapes else 0.0)
+    rows = profile.lines[(profile.lines["thread"] == 0) & profile.lines["line"].notna()]
+    places = [(str(source_id), int(line)) for source_id, line in zip(rows["source_id"], rows["line"], strict=True)]
+    uses = [found.get(place, _Found()) for place in places]
+    runs = [int(count) for count in rows["calls"]]
+    costs = [
+        per_op * sum(op.calls for op in use.ops) + per["line"] * ran + per["module"] * use.modules
+        for use, ran in zip(uses, runs, strict=True)
+    ]
+    scale, whole = 1.0, sum(costs)
+    if profile.unprofiled_time and whole > 0:
+        scale = min(max((profile.wall_time - profile.unprofiled_time) / whole, 0.0), _MOST_TIMES)
+    times = rows[["self_cpu_time", "python_time"]].fillna(0.0).to_numpy(float).tolist()
+    lines = tuple(
+        LineUse(
+            where=CodeLine(_label(profile, place), *place),
+            runs=ran,
+            torch=torch,
+            python=python,
+            cost=scale * cost,
+            ops=tuple(use.ops),
+            modules=use.modules,
+            module_names=frozenset(use.module_names),
+            ranges=frozenset(use.ranges),
+            functions=frozenset(use.functions),
+        )
+        for place, use, ran, cost, (torch, python) in zip(places, uses, runs, costs, times, strict=True)
+    )
+    surely = 1.0 if profile.unprofiled_time else _SURELY
+    added = surely * scale
+    wall = max(profile.wall_time - added * whole, 0.0)
+    if profile.unprofiled_time:  # recording added more to a tiny loop than that: nothing saves more than it took
+        wall = min(wall, profile.unprofiled_time)
+    return Recorded(lines, wall, added * per_op, surely)
+
+
+_Place = tuple[str, int]
+
+
+@dataclass
+class _Found:
+    """What the call tree has below one line."""
+
+    ops: list[OpUse] = field(default_factory=list)
+    modules: int = 0
+    module_names: set[str] = field(default_factory=set)
+    ranges: set[str] = field(default_factory=set)
+    functions: set[str] = field(default_factory=set)
+
+
+def _by_line(profile: Profile) -> Mapping[_Place, _Found]:
+    """What the lines of the cell's own thread did; a caller stands before what it calls."""
+    frames = profile.frames
+    names = ("parent", "kind", "name", "source_id", "line", "thread", "calls", "wall_time", "self_time")
+    columns = [_values(frames[name]) for name in names]
+    kinds, called = columns[1], columns[2]
+    above: list[tuple[str, ...]] = []  # ops over each frame, up to its line
+    places: list[_Place | None] = []
+    found: dict[_Place, _Found] = defaultdict(_Found)
+    for parent, kind, name, source_id, line, thread, calls, wall, own in zip(*columns, strict=True):
+        over: tuple[str, ...] = ()
+        if parent >= 0 and kind in ("op", "python", "module"):
+            over = (*above[parent], called[parent]) if kinds[parent] == "op" else above[parent]
+        above.append(over)
+        places.append((str(source_id), int(line)) if source_id is not None and line is not None else None)
+        if thread != 0:
+            continue
+        place = places[parent] if kind == "function" and parent >= 0 else places[-1]
+        if place is None:
+            continue
+        mine = found[place]
+        if kind == "op":
+            mine.ops.append(OpUse(name, over, int(calls), float(wall or 0.0), float(own or 0.0)))
+        elif kind == "module":
+            mine.modules += int(calls)
+            mine.module_names.add(name.rpartition(".")[2])
+        elif kind == "python":
+            mine.ranges.add(name)
+        elif kind == "function":
+            mine.functions.add(name.rpartition(".")[2])
+    return found
+
+
+def _values(column: pd.Series[Any]) -> list[Any]:
+    """With None for what is missing."""
+    values = column.to_numpy(dtype=object, copy=True)
+    values[column.isna().to_numpy()] = None
+    return values.tolist()
+
+
+def _label(profile: Profile, place: _Place) -> str:
+    source = profile.sources.get(place[0])
+    return f"{source.label if source is not None else '?'}:{place[1]}"

@@ -1,0 +1,380 @@
+"""Insights about optimizers: a slow loop over parameters, gradients that nobody clears."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from torchbench_magic import units
+from torchbench_magic.profiling.loops.phases import UNCLEARED
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.sources import FUNCTIONS, bound_in, call_name, calls_in, parsed_text, place_in
+from torchbench_magic.profiling.trace import Source
+from torchbench_magic.results import CodeLine, Cure, Insight
+
+from .evidence import LEAST_SECONDS, recorded_lines, stake_text
+from .training import FEWEST_STEPS, LoopFacts, loop_facts
+
+__all__ = [
+    "FUSED",
+    "optimizer_loop",
+    "no_zero_grad",
+    "OptimizerName",
+    "optimizer_at",
+]
+
+# ---- optimizer_loop --------------------------------------------------------------------------------------------------
+# ``optimizer-loop``: an optimizer that updates parameters one after the other, where torch can do all in one call.
+
+LEAST = 0.1
+"""Of the run. The step itself stays: ``fused=True`` saved 84, 65 and 85 % of AdamW's (120 parameters of 1 024 numbers,
+60 of 65 536, 8 of 10**6), 73, 64 and 81 % of Adagrad's, 78, 39 and 37 % of SGD's with momentum, each alone on one core
+of two (torch 2.13). ``foreach=True`` took up to 2.8 times as long as the loop there, and is no cure."""
+FEWEST = 20
+"""Operations of one step: with fewer there is no loop worth the name."""
+SMALL = 10e-6
+"""Seconds of an operation by itself up to which one pass over many parameters is dispatch. ``SGD`` without momentum
+makes one pass, and on large parameters a fused one reads and writes as much: it saved 51 % with 1 024 numbers (2 us an
+operation), 5 % with 65 536 (19 us)."""
+FUSED = {"SGD": 1, "Adam": 8, "AdamW": 8, "Adagrad": 4}
+"""Optimizers that have a fused form on the CPU too (torch.optim's documentation of ``fused``), and how many passes over
+memory their loop makes at least."""
+_RANGE = "Optimizer.step#"
+_FEW_PASSES = 2
+
+
+@dataclass
+class _Step:
+    name: str
+    line: tuple[str, int]
+    calls: int
+    seconds: float
+    ops: int = 0
+    own: float = 0.0
+    together: int = 0  # foreach or fused operations
+
+
+def optimizer_loop(profile: Profile) -> list[Insight]:
+    """One for each optimizer, on the line of its ``step``.
+
+    Silent: for an optimizer that has no fused form, or runs fused or foreach; for a few large parameters under one pass
+    (see `SMALL`); without operations (``--phases``). It speaks where recording took most of the time, too: then there
+    were about as many operations as microseconds, which is what it says.
+    Seconds at stake: the optimizer's steps, without what recording added.
+    """
+    facts = loop_facts(profile)
+    if facts is None or facts.steps < FEWEST_STEPS or profile.frames.empty:
+        return []
+    recorded = recorded_lines(profile)
+    found = []
+    for step in _steps(profile):
+        seconds = max(step.seconds - recorded.per_op * step.ops, 0.0)
+        passes = FUSED.get(step.name, 0)
+        if not passes or step.together or step.ops < FEWEST * step.calls:
+            continue
+        if passes < _FEW_PASSES and step.own / step.ops > SMALL:
+            continue
+        if seconds < LEAST * recorded.wall or seconds < LEAST_SECONDS:
+            continue
+        where = facts.line(*step.line)
+        each = units.count(round(step.ops / step.calls))
+        text = (
+            f"`{where}` updates the parameters one by one ({step.name}, {each} operations a step): "
+            f"{stake_text(seconds, recorded.wall)}."
+        )
+        evidence: dict[str, object] = {
+            "steps": step.calls,
+            "operations": step.ops,
+            "seconds_per_step": seconds / step.calls,
+            "seconds_per_operation": step.own / step.ops,
+        }
+        code = f"torch.optim.{step.name}(..., fused=True)"
+        text_of_cure = "Update all parameters in one call, if the optimizer supports it for these parameters."
+        cure = Cure(text_of_cure, code, "fused-optimizer")
+        found.append(Insight("optimizer-loop", seconds, seconds / recorded.wall, text, evidence, (where,), (cure,)))
+    return found
+
+
+def _steps(profile: Profile) -> list[_Step]:
+    """The ranges of optimizers' steps in the call tree, with the operations below them; a caller stands before."""
+    frames = profile.frames
+    names = ("parent", "kind", "name", "source_id", "line", "thread", "calls", "wall_time", "self_time")
+    columns = [frames[name].astype(object).where(frames[name].notna(), None).tolist() for name in names]
+    of: list[_Step | None] = []
+    found: dict[tuple[str, str, int], _Step] = {}
+    for parent, kind, name, source_id, line, thread, calls, wall, own in zip(*columns, strict=True):
+        above = of[parent] if parent >= 0 else None
+        of.append(above)
+        if above is not None and kind == "op":
+            above.ops += calls
+            above.own += own or 0.0
+            above.together += "_fused_" in name or "_foreach_" in name
+        elif above is None and kind == "python" and str(name).startswith(_RANGE) and thread == 0 and line is not None:
+            key = name.removeprefix(_RANGE).partition(".")[0], str(source_id), int(line)
+            mine = found.setdefault(key, _Step(key[0], key[1:], 0, 0.0))
+            mine.calls += calls
+            mine.seconds += wall or 0.0
+            of[-1] = mine
+    return list(found.values())
+
+
+# ---- optimizer_names -------------------------------------------------------------------------------------------------
+# What the code calls an optimizer, and whether that name is known where the backward pass is run.
+#
+# A helper (``def step(o): o.step()``) has a name of its own for it: the loop cannot use it, and what would clear the
+# gradients in the helper, just before the step, would delete them.
+
+_LOOPS = (ast.For, ast.AsyncFor, ast.comprehension)
+
+
+@dataclass(frozen=True)
+class OptimizerName:
+    """
+    Attributes:
+        name: on the line that steps it; empty where that does not say.
+        is_known: the lines of the loop's backward passes know it by this name too.
+        helper: the function that alone knows it by this name; empty for none.
+        given: what the loop calls it, where that is the only one which it can be; else empty.
+    """
+
+    name: str = ""
+    is_known: bool = False
+    helper: str = ""
+    given: str = ""
+
+    @property
+    def in_loop(self) -> str:
+        """What the line of the backward pass can call it; empty where that is not known."""
+        return self.name if self.is_known else self.given
+
+    def __str__(self) -> str:
+        if self.given:
+            return f"`{self.given}`"
+        if self.helper:
+            return f"an optimizer (the `{self.name}` of `{self.helper}`)"
+        return f"`{self.name}`" if self.name else "an optimizer"
+
+
+def optimizer_at(profile: Profile, where: CodeLine, backward: Iterable[CodeLine]) -> OptimizerName:
+    """What steps on a line: of ``a.step()`` and ``scaler.step(a)`` ``a``.
+
+    Args:
+        backward: the lines that run the loop's backward passes.
+    """
+    stepped = _stepped_at(profile, where)
+    if stepped is None:
+        return OptimizerName()
+    name, lines, source = ast.unparse(stepped), tuple(backward), profile.sources[where.source_id]
+    scope = _scope_of(source, stepped, where.line)
+    if _is_known(scope, source, lines):
+        return OptimizerName(name, is_known=True)
+    if not isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
+        return OptimizerName(name)
+    return OptimizerName(name, helper=scope.name, given=_given(profile, scope, name, lines))
+
+
+def _stepped_at(profile: Profile, where: CodeLine) -> ast.Name | ast.Attribute | None:
+    place = place_in(profile.sources.get(where.source_id), where.line)
+    calls = calls_in(place.head) if place is not None else []
+    steps = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "step"]
+    if len(steps) != 1 or not isinstance(steps[0].func, ast.Attribute):
+        return None
+    of = steps[0].func.value
+    if steps[0].args and "scaler" in ast.unparse(of).lower():
+        of = steps[0].args[0]
+    return of if isinstance(of, ast.Name | ast.Attribute) else None
+
+
+def _scope_of(source: Source, name: ast.expr, line: int) -> ast.AST | None:
+    """The innermost function, loop or class that alone knows a name which is read on ``line``; None for a global.
+
+    A method's first parameter is known in all of its class.
+    """
+    while isinstance(name, ast.Attribute):
+        name = name.value
+    tree, number = parsed_text(source.text), line - source.first_line + 1
+    if tree is None or not isinstance(name, ast.Name):
+        return None
+    every = list(ast.walk(tree))
+    methods = {id(each): kind for kind in every if isinstance(kind, ast.ClassDef) for each in kind.body}
+    for each in reversed(every):  # the innermost first: `ast.walk` meets them from outside
+        if isinstance(each, _LOOPS) and _spans(each, number) and name.id in bound_in(each.target):
+            return each
+        if not isinstance(each, (*FUNCTIONS, ast.Lambda)) or not _spans(each, number):
+            continue
+        if any(isinstance(said, ast.Global) and name.id in said.names for said in ast.walk(each)):
+            return None
+        if name.id in bound_in(each):
+            return methods[id(each)] if id(each) in methods and _parameters(each)[:1] == [name.id] else each
+    return None
+
+
+def _spans(node: ast.AST, number: int) -> bool:
+    parts = [node, *ast.iter_child_nodes(node)]
+    first = min((part.lineno for part in parts if hasattr(part, "lineno")), default=0)
+    last = max((part.end_lineno or 0 for part in parts if hasattr(part, "end_lineno")), default=0)
+    return first <= number <= last
+
+
+def _is_known(scope: ast.AST | None, source: Source, lines: tuple[CodeLine, ...]) -> bool:
+    """Whether what is known in ``scope`` is known on one of these lines: a global in all cells, or in its own file."""
+    mine = [line.line - source.first_line + 1 for line in lines if line.source_id == source.source_id]
+    if scope is None:
+        return source.cell is not None or bool(mine)
+    return any(_spans(scope, number) for number in mine)
+
+
+def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[str]:
+    return [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+
+
+def _function_at(tree: ast.Module, number: int) -> ast.AST | None:
+    """The innermost function around a line; None at the top."""
+    around = [each for each in ast.walk(tree) if isinstance(each, FUNCTIONS) and _spans(each, number)]
+    return around[-1] if around else None
+
+
+def _given(
+    profile: Profile, helper: ast.FunctionDef | ast.AsyncFunctionDef, parameter: str, lines: tuple[CodeLine, ...]
+) -> str:
+    """The one variable that a helper is called with and that no ``zero_grad`` of the text clears; empty where there
+    is another, or it has no name that the loop knows."""
+    if parameter not in _parameters(helper):
+        return ""
+    at = _parameters(helper).index(parameter)
+    given, cleared = set(), set()
+    for source in profile.sources.values():
+        tree = parsed_text(source.text)
+        if tree is None:
+            continue
+        for call in (each for each in ast.walk(tree) if isinstance(each, ast.Call)):
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "zero_grad":
+                cleared.add(ast.unparse(call.func.value))
+            if call_name(call) != helper.name:
+                continue
+            if not _is_known(_function_at(tree, call.lineno), source, lines):
+                continue  # of another loop
+            named = [each.value for each in call.keywords if each.arg == parameter]
+            value = next(iter([*call.args[at:], *named]), None)
+            if not isinstance(value, ast.Name | ast.Attribute):
+                return ""
+            if not _is_known(_scope_of(source, value, call.lineno + source.first_line - 1), source, lines):
+                return ""
+            given.add(ast.unparse(value))
+    left = given - cleared
+    return left.pop() if len(left) == 1 else ""
+
+
+# ---- no_zero_grad ----------------------------------------------------------------------------------------------------
+# ``no-zero-grad``: steps that add their gradients to those of all steps before.
+
+_ACCUMULATES = "torch::autograd::AccumulateGrad"
+_ADDS = frozenset({"aten::add_", "aten::add"})
+_ZEROES = frozenset({"aten::zero_", "aten::_foreach_zero_", "aten::fill_"})
+_NEARLY_ALL = 0.9
+_WRITES = re.compile(r"\.grad(?:\.data)?\s*(?:\.(?:mul|div|copy|lerp|zero|sub|add|set)_\(|[-+*/]?=(?!=))")
+"""Code that changes gradients itself (momentum by hand) keeps them on purpose. Of the text, since `clip_grad_norm_`
+calls the same operations."""
+
+
+def no_zero_grad(profile: Profile) -> list[Insight]:
+    """One on the line of ``backward``, or one for each optimizer on the line of its ``step``. It is about the result,
+    which the share of the time says nothing of.
+
+    Of a loop without any ``zero_grad`` it speaks only where each of these is seen: an optimizer's step and one backward
+    pass in each step, and that autograd adds to gradients that are there, in all steps but the first. Of an optimizer
+    beside others, where all of its steps but the first were made on gradients that a backward pass had added to those
+    of the step before (see `UNCLEARED`).
+    Silent: for gradients that are cleared by hand (set to None: nothing is added; set to zero: an operation does it),
+    or that the code changes itself; for gradient accumulation.
+    Seconds at stake: the steps after the first, which do not do what was meant.
+    """
+    facts = loop_facts(profile)
+    if facts is None or facts.steps < FEWEST_STEPS:
+        return []
+    if any(_WRITES.search(source.text) for source in profile.sources.values()):
+        return []
+    return _of_the_loop(profile, facts) or _of_optimizers(profile, facts)
+
+
+def _of_the_loop(profile: Profile, facts: LoopFacts) -> list[Insight]:
+    if profile.frames.empty:
+        return []
+    counts = facts.parts.groupby(["phase", "step"])["calls"].sum()
+    if "zero_grad" in counts or not {"backward", "optimizer"} <= set(counts.index.get_level_values(0)):
+        return []
+    if not (counts["backward"] == 1).all() or len(counts["backward"]) < facts.steps:
+        return []
+    if (facts.outside["phase"] == "zero_grad").any() or _zeroed_by_hand(profile) >= facts.steps - 1:
+        return []
+    added, expected = _added(profile), _NEARLY_ALL * (facts.steps - 1) / facts.steps
+    if not added[1] or added[0] < expected * added[1]:
+        return []
+    lines = _lines_of(facts, "backward")
+    if not lines:
+        return []
+    seconds = float(facts.step_seconds.iloc[1:].sum())
+    where = lines[0]
+    wrong = "all steps are" if added[0] == added[1] else "all but the first step are"  # left by what ran before
+    text = (
+        f"`{where}` accumulates gradients: nothing clears them in {units.count(facts.steps)} steps, so {wrong} wrong."
+    )
+    evidence: dict[str, object] = {"steps": facts.steps, "gradients_added_to": added[0], "gradients": added[1]}
+    cure = Cure("Clear the gradients before each backward pass.", _clearing(profile, facts))
+    return [Insight("no-zero-grad", seconds, seconds / facts.wall, text, evidence, (where,), (cure,))]
+
+
+def _of_optimizers(profile: Profile, facts: LoopFacts) -> list[Insight]:
+    found, backward = [], _lines_of(facts, "backward")
+    made = facts.parts[(facts.parts["phase"] == "optimizer") & facts.parts["line"].notna()]
+    for (source_id, line), mine in made.groupby(["source_id", "line"], sort=False):
+        steps = mine["step"].astype("int64").unique()
+        uncleared = mine.loc[mine["mode"] == UNCLEARED, "step"].astype("int64").unique()
+        if len(steps) < FEWEST_STEPS or len(uncleared) < len(steps) - 1:
+            continue
+        where = facts.line(source_id, line)
+        name = optimizer_at(profile, where, backward)
+        seconds = float(facts.step_seconds.loc[uncleared].sum())
+        text = (
+            f"`{where}` steps {name} on gradients that nothing clears in "
+            f"{units.count(len(steps))} steps, so every step after the first is wrong."
+        )
+        evidence: dict[str, object] = {"steps": len(steps), "steps_on_uncleared_gradients": len(uncleared)}
+        code = f"{name.in_loop}.zero_grad()" if name.in_loop else None
+        cure = Cure("Clear its gradients before each backward pass.", code)
+        found.append(Insight("no-zero-grad", seconds, seconds / facts.wall, text, evidence, (where,), (cure,)))
+    return found
+
+
+def _lines_of(facts: LoopFacts, phase: str) -> list[CodeLine]:
+    return [line for line, _ in facts.lines(facts.parts[facts.parts["phase"] == phase])]
+
+
+def _clearing(profile: Profile, facts: LoopFacts) -> str | None:
+    """What clears the gradients of the loop's only optimizer, by a name that its backward pass can use."""
+    backward = _lines_of(facts, "backward")
+    names = {optimizer_at(profile, line, backward).in_loop for line in _lines_of(facts, "optimizer")}
+    name = names.pop() if len(names) == 1 else ""
+    return f"{name}.zero_grad()" if name else None
+
+
+def _added(profile: Profile) -> tuple[int, int]:
+    """(how often autograd added to a gradient that was there, how often it had one to keep)."""
+    frames = profile.frames
+    names = frames["name"].tolist()
+    kinds = zip(frames["kind"].tolist(), names, strict=True)
+    kept = {at for at, (kind, name) in enumerate(kinds) if kind == "op" and name == _ACCUMULATES}
+    calls = frames["calls"].tolist()
+    rows = zip(frames["parent"].tolist(), names, calls, strict=True)
+    added = sum(count for parent, name, count in rows if parent in kept and name in _ADDS)
+    return int(added), int(sum(calls[at] for at in kept))
+
+
+def _zeroed_by_hand(profile: Profile) -> int:
+    """How often code itself called an operation that sets a tensor to zero; those within others are theirs."""
+    frames = profile.frames
+    mine = frames[(frames["kind"] == "op") & frames["name"].isin(_ZEROES)]
+    kinds = frames["kind"].to_numpy()[mine["parent"].to_numpy()]
+    return int(mine["calls"][kinds != "op"].sum())

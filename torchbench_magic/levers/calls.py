@@ -1,0 +1,681 @@
+"""The calls of a trial: a cell run with and without a lever, and whether the results are the same."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from torchbench_magic.cell_text import Body
+from torchbench_magic.errors import BodyError
+from torchbench_magic.process.code import (
+    CompiledBody,
+    compile_body,
+    copied_tree,
+    globals_assigned,
+    notebook_functions,
+    variables_read,
+    with_value_taken,
+)
+from torchbench_magic.process.device import DeviceWait
+from torchbench_magic.process.dynamo import leave_alone
+from torchbench_magic.process.interrupts import deadline, interrupts_let_through
+from torchbench_magic.process.reach import Found, search, texts_used
+from torchbench_magic.process.settings import SINK_CODES, CountingSink, ProcessState, output_to, set_threads
+from torchbench_magic.timing.check import gap_text, only_absolutely_close
+from torchbench_magic.timing.first_call import WatchedObjects, watched
+from torchbench_magic.timing.iterators import check_iterators
+from torchbench_magic.timing.plan import Plan
+from torchbench_magic.timing.restore import ABSENT
+from torchbench_magic.timing.samples import Outcome
+from torchbench_magic.timing.task import Task, Variant
+from torchbench_magic.timing.timed_loop import Block, compile_block
+from torchbench_magic.timing.written_objects import TOO_MANY, WrittenObjects
+
+from .kinds import Site
+
+__all__ = [
+    "NO_AWAIT",
+    "CellCalls",
+    "bound_to_what_is_given",
+    "first_state",
+    "VALUE",
+    "CallOutcome",
+    "bound_label",
+    "compared",
+    "detached",
+    "differing",
+    "differs_in",
+    "holds_numbers",
+    "is_evident",
+    "not_comparable",
+    "only_tiny",
+]
+
+# ---- outcomes --------------------------------------------------------------------------------------------------------
+# What a call of a cell comes to, and whether two of them are the same.
+
+VALUE = "the value"
+"""The label of what the last line gives."""
+_TOLERANCES = {
+    "torch.bfloat16": (1.6e-2, 1e-5), "torch.float16": (1e-3, 1e-5), "torch.float32": (1.3e-6, 1e-5),
+}  # fmt: skip
+"""Dtype -> (rtol, atol), as the documentation of ``torch.testing.assert_close`` has them. A number of Python is most
+often one that a tensor of the default dtype held, and has its tolerance."""
+_DEEPEST = 6
+_MOST_LEAVES = 10_000
+_NAMED = (ModuleType, type, FunctionType, BuiltinFunctionType, Enum)
+"""What is one object wherever it is bound, as an import is. Another object may have changed."""
+_OF_COMPILED = "._orig_mod"
+"""What a compiled module has in the names of its parameters besides."""
+
+
+@dataclass(frozen=True)
+class CallOutcome:
+    """What one call left.
+
+    Attributes:
+        made: label -> value: of the last line, and of the variables that the body bound.
+        state: label -> (before, after) of each tensor, gradient and array that it changed.
+        seconds: of the call.
+        written: label -> (before, after) of each entry of the objects it reaches that it wrote: items of lists and
+            dicts, attributes, globals of functions.
+        dropped: label -> value of a line within the body that nothing takes, where there are numbers in it.
+        printed: a digest of what it printed.
+    """
+
+    made: Mapping[str, Any] = field(default_factory=dict)
+    state: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    seconds: float = 0.0
+    written: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    dropped: Mapping[str, Any] = field(default_factory=dict)
+    printed: str = ""
+
+    def beside(self, other: CallOutcome) -> dict[str, Any]:
+        """Label -> value, with what either of the two changed or wrote."""
+        own = {_plain(label): pair for label, pair in {**self.written, **self.state}.items()}
+        theirs = {_plain(label): pair for label, pair in {**other.written, **other.state}.items()}
+        both = {label: own[label][1] if label in own else theirs[label][0] for label in sorted({*own, *theirs})}
+        return {**self.made, **self.dropped, **both}
+
+    def without(self, variables: Collection[str]) -> CallOutcome:
+        """The same but for variables that the body bound."""
+        gone = {bound_label(name) for name in variables}
+        return replace(self, made={label: value for label, value in self.made.items() if label not in gone})
+
+
+def bound_label(name: str) -> str:
+    """The label of a variable that the body bound."""
+    return f"`{name}`"
+
+
+def _plain(label: str) -> str:
+    return label.replace(_OF_COMPILED, "")
+
+
+def compared(ours: CallOutcome, baseline: CallOutcome, precision: Any = None) -> tuple[Outcome, float]:
+    """Whether two calls came to the same, and the largest absolute difference; ("", NaN) where a part of it, or all,
+    is nothing that can be compared, and the rest does not differ.
+
+    Args:
+        precision: a dtype at whose tolerance they are compared; None is that of the values, of two the coarser one.
+    """
+    here, there = ours.beside(baseline), baseline.beside(ours)
+    if here.keys() != there.keys():
+        return "differs", math.nan
+    words: set[Outcome] = set()
+    largest = math.nan
+    for label, value in here.items():
+        for one, other in _leaves(value, there[label], 0):
+            word, difference = _of_leaf(one, other, precision)
+            words.add(word)
+            largest = max(largest, difference) if not math.isnan(largest) else difference
+    if "differs" in words:
+        return "differs", largest
+    if not words or "" in words:
+        return "", math.nan
+    return ("close" if "close" in words else "equal"), largest
+
+
+def is_evident(outcome: CallOutcome, given: Collection[str] = ()) -> bool:
+    """Whether what is compared of a call tells of its numbers: its value does, a tensor, an array or a float does, and
+    state that changed; a counter does not.
+
+    Args:
+        given: names of variables that the body binds to what it was given: they tell nothing of what it computed.
+    """
+    if VALUE in outcome.made or outcome.state or outcome.dropped:
+        return True
+    bare = {*map(bound_label, given)}
+    made = [value for label, value in outcome.made.items() if label not in bare]
+    return any(map(holds_numbers, [*made, *(after for _, after in outcome.written.values())]))
+
+
+def holds_numbers(value: Any, depth: int = 0) -> bool:
+    """Whether there is a tensor, an array or a float in it."""
+    import numpy as np
+    import torch
+
+    if isinstance(value, (torch.Tensor, np.ndarray, np.inexact, float, complex)):
+        return True
+    if depth >= _DEEPEST or not isinstance(value, (Mapping, list, tuple)):
+        return False
+    items = value.values() if isinstance(value, Mapping) else value
+    return any(holds_numbers(item, depth + 1) for item in items)
+
+
+def differing(ours: CallOutcome, baseline: CallOutcome) -> list[str]:
+    """Labels of what is not the same in two calls."""
+    here, there = ours.beside(baseline), baseline.beside(ours)
+    return [
+        label
+        for label in sorted(here.keys() | there.keys())
+        if compared(CallOutcome({label: here.get(label, ABSENT)}), CallOutcome({label: there.get(label, ABSENT)}))[0]
+        == "differs"
+    ]
+
+
+def differs_in(ours: CallOutcome, baseline: CallOutcome, precision: Any = None) -> str:
+    """Of the first value that is of another kind, what kind it is: "dtype float64, not float32", "tuple, not list".
+
+    Args:
+        precision: a dtype that is no other kind.
+    """
+    here, there = ours.beside(baseline), baseline.beside(ours)
+    for label in sorted(here.keys() & there.keys()):
+        for one, other in _leaves(here[label], there[label], 0):
+            if any(value is mark for value in (one, other) for mark in (ABSENT, TOO_MANY)):
+                continue
+            if _kind(one) != _kind(other):
+                return f"{_kind(one)}, not {_kind(other)}"
+            dtypes = [str(getattr(value, "dtype", "")).removeprefix("torch.") for value in (one, other)]
+            if dtypes[0] != dtypes[1] and str(precision).removeprefix("torch.") not in dtypes:
+                return f"dtype {dtypes[0]}, not {dtypes[1]}"
+    return ""
+
+
+def only_tiny(ours: CallOutcome, baseline: CallOutcome) -> str:
+    """Of results that are close: where they are that only by the absolute tolerance, as a clause; gradients are judged
+    together, since that of a bias before a softmax is nothing but rounding."""
+    here, there = ours.beside(baseline), baseline.beside(ours)
+    groups: dict[str, list[tuple[Any, Any]]] = {}
+    for label in sorted(here.keys() & there.keys()):
+        pairs = [pair for pair in _leaves(here[label], there[label], 0) if all(map(_is_floating, pair))]
+        groups.setdefault("the gradients" if label.endswith(".grad") else label, []).extend(pairs)
+    for label, pairs in groups.items():
+        if (gap := only_absolutely_close((_floats(one), _floats(other)) for one, other in pairs)) is not None:
+            return f"by the absolute tolerance only: in {label} {gap_text(gap)}"
+    return ""
+
+
+def _is_floating(value: Any) -> bool:
+    import numpy as np
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.is_floating_point() or value.is_complex()
+    return isinstance(value, (float, complex)) or (isinstance(value, np.ndarray) and value.dtype.kind in "fc")
+
+
+def _floats(value: Any) -> Any:
+    import torch
+
+    tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
+    tensor = tensor.dequantize() if tensor.is_quantized else tensor
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()
+
+
+def _kind(value: Any) -> str:
+    """The name of its class, one for all tensors and one for the numbers of NumPy, which tell theirs by the dtype."""
+    import numpy as np
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return "Tensor"
+    return "NumPy number" if isinstance(value, np.generic) else type(value).__qualname__
+
+
+def not_comparable(ours: CallOutcome, baseline: CallOutcome) -> dict[str, str]:
+    """Label -> name of the class of what nobody can compare in it, of two calls of the same."""
+    here, there = ours.beside(baseline), baseline.beside(ours)
+    found: dict[str, str] = {}
+    for label in here.keys() & there.keys():
+        for one, other in _leaves(here[label], there[label], 0):
+            if not _of_leaf(one, other, None)[0]:
+                found.setdefault(label, "" if TOO_MANY in (one, other) else type(one).__qualname__)
+    return dict(sorted(found.items()))
+
+
+def _leaves(one: Any, other: Any, depth: int) -> Iterator[tuple[Any, Any]]:
+    if depth < _DEEPEST and isinstance(one, Mapping) and isinstance(other, Mapping):
+        if max(len(one), len(other)) > _MOST_LEAVES:
+            yield TOO_MANY, TOO_MANY
+            return
+        for key in [*one, *(key for key in other if key not in one)]:
+            yield from _leaves(one.get(key, ABSENT), other.get(key, ABSENT), depth + 1)
+    elif depth < _DEEPEST and any(isinstance(one, kind) and isinstance(other, kind) for kind in (list, tuple)):
+        if max(len(one), len(other)) > _MOST_LEAVES:
+            yield TOO_MANY, TOO_MANY
+            return
+        for at in range(max(len(one), len(other))):
+            pair = [items[at] if at < len(items) else ABSENT for items in (one, other)]
+            yield from _leaves(pair[0], pair[1], depth + 1)
+    else:
+        yield one, other
+
+
+def _of_leaf(one: Any, other: Any, precision: Any) -> tuple[Outcome, float]:
+    import numpy as np
+    import torch
+
+    if one is TOO_MANY or other is TOO_MANY:
+        return "", math.nan
+    if one is ABSENT or other is ABSENT:
+        return ("equal" if one is other else "differs"), math.nan
+    if _kind(one) != _kind(other) and any(isinstance(v, (torch.Tensor, np.ndarray, list, tuple)) for v in (one, other)):
+        return "differs", math.nan
+    pair = [torch.from_numpy(v) if isinstance(v, np.ndarray) and v.dtype.kind in "biufc" else v for v in (one, other)]
+    if all(isinstance(value, torch.Tensor) for value in pair):
+        return _of_tensors(pair[0], pair[1], precision)
+    if all(_is_number(value) for value in pair):
+        is_plain = all(isinstance(value, (float, complex)) and not isinstance(value, np.generic) for value in pair)
+        tolerance = precision or (torch.get_default_dtype() if is_plain else None)
+        word, difference = _of_tensors(_as_tensor(one), _as_tensor(other), tolerance)
+        return ("differs" if _kind(one) != _kind(other) else word), difference
+    if one is other and isinstance(one, _NAMED):
+        return "equal", math.nan
+    if type(one) is not type(other):
+        is_anew = _name_of_class(one) == _name_of_class(other)  # a class that the cell itself makes in each call
+        return ("" if is_anew else "differs"), math.nan
+    if isinstance(one, (str, bytes, int, range, slice, torch.dtype, torch.device)) or one is None:
+        return ("equal" if one == other else "differs"), math.nan
+    if isinstance(one, FunctionType) and one.__code__ == other.__code__ and not (one.__closure__ or one.__defaults__):
+        return "equal", math.nan
+    return "", math.nan  # nobody knows what makes two of them the same
+
+
+def _as_tensor(value: Any) -> Any:
+    """A number as a tensor: Python's own at full length, where torch would round it to its default dtype."""
+    import torch
+
+    wide = {float: torch.float64, complex: torch.complex128}.get(type(value))
+    return torch.as_tensor(value, dtype=wide)
+
+
+def _is_number(value: Any) -> bool:
+    import numpy as np
+
+    if isinstance(value, np.generic):
+        return value.dtype.kind in "biufc"
+    return isinstance(value, (bool, float, complex)) or (isinstance(value, int) and -(2**63) <= value < 2**63)
+
+
+def _name_of_class(value: Any) -> tuple[str, str]:
+    return type(value).__module__, type(value).__qualname__
+
+
+def _of_tensors(one: Any, other: Any, precision: Any) -> tuple[Outcome, float]:
+    import torch
+
+    one, other = one.detach(), other.detach()
+    if one.shape != other.shape or one.is_meta or other.is_meta:
+        return ("" if one.is_meta and other.is_meta else "differs"), math.nan
+    if one.layout is not torch.strided or other.layout is not torch.strided:
+        one, other = (tensor.to_dense() if tensor.layout is not torch.strided else tensor for tensor in (one, other))
+    if one.is_quantized or other.is_quantized:
+        one, other = (tensor.dequantize() if tensor.is_quantized else tensor for tensor in (one, other))
+    if not one.numel():
+        is_close = precision in (one.dtype, other.dtype)
+        return ("equal" if one.dtype == other.dtype else "close" if is_close else "differs"), 0.0
+    wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
+    here, there = one.to("cpu").to(wide), other.to("cpu").to(wide)
+    apart = torch.where(here == there, torch.zeros((), dtype=torch.float64), (here - there).abs())  # of infinities too
+    apart = apart[~apart.isnan()]
+    difference = float(apart.max()) if apart.numel() else 0.0
+    if difference == 0 and one.dtype == other.dtype and bool((here.isnan() == there.isnan()).all()):
+        return "equal", 0.0
+    if one.dtype != other.dtype and precision not in (one.dtype, other.dtype):
+        return "differs", difference
+    tolerances = _TOLERANCES.get(str(precision))
+    is_exact = not (one.is_floating_point() or one.is_complex())
+    rtol, atol = (None, None) if tolerances is None or is_exact else tolerances
+    try:
+        torch.testing.assert_close(
+            one.to("cpu"), other.to("cpu"), rtol=rtol, atol=atol, check_dtype=False, check_stride=False, equal_nan=True
+        )
+    except AssertionError:
+        return "differs", difference
+    return "close", difference
+
+
+def detached(value: Any, depth: int = 0) -> Any:
+    """A value apart from what later calls change: its tensors and arrays copied, in lists, tuples and dicts too. Of a
+    module and an optimizer it is their parameters, buffers and state."""
+    import numpy as np
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        with torch.inference_mode(False):
+            return value.detach().clone()
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, (torch.nn.Module, torch.optim.Optimizer)):
+        return detached(_state_of(value), depth + 1)
+    if depth < _DEEPEST and isinstance(value, Mapping):
+        return {key: detached(item, depth + 1) for key, item in [*value.items()][: _MOST_LEAVES + 1]}
+    if depth < _DEEPEST and isinstance(value, (list, tuple)):
+        items = [detached(item, depth + 1) for item in [*value][: _MOST_LEAVES + 1]]
+        return items if isinstance(value, list) else tuple(items)
+    return value
+
+
+def _state_of(value: Any) -> Any:
+    """Of a module or an optimizer that the cell made."""
+    import torch
+
+    if isinstance(value, torch.nn.Module):
+        named = (*value.named_parameters(), *value.named_buffers())
+        return {_plain(f".{name}"): tensor for name, tensor in named}
+    return value.state_dict()["state"]
+
+
+# ---- cell_calls ------------------------------------------------------------------------------------------------------
+# Single calls of a cell, each from the same state: what they come to is compared before anything is timed.
+
+NO_AWAIT = "--try calls the body by itself and cannot await: time it without --try"
+
+_SEEN = "__tb_seen"
+_NO_WORK = (ast.Constant, ast.Name, ast.Yield, ast.YieldFrom)
+_GIVING = frozenset({"enumerate", "iter", "len", "next", "range", "reversed", "zip"})
+"""Functions that hand out what they are given."""
+_GRADIENTS = frozenset({"backward", "autograd"})
+
+
+class CellCalls:
+    """Calls of the one body of a task, in one variant of it.
+
+    Args:
+        names: what the body finds, as the setup left it.
+        state: of the process, that every call starts from.
+        variant: how it differs from the body as it is.
+
+    Raises:
+        BodyError: the body awaits.
+    """
+
+    def __init__(self, task: Task, names: dict[str, Any], state: ProcessState, variant: Variant | None = None) -> None:
+        self._task, self._state, self._variant = task, state, variant if variant is not None else Variant()
+        self._body: Body = next(iter(task.bodies.values()))
+        self.names = names if self._variant.names is None else self._variant.names
+        self._home = task.namespace if self._variant.names is None else self.names
+        self.tree: ast.Module | None = None
+        transform = self._transformed
+        self._block: Block = compile_block(self._body, self.names, flags=task.flags, transform_ast=transform)
+        self._compiled: CompiledBody = compile_body(
+            self._body,
+            flags=task.flags,
+            transform_ast=lambda tree: _with_dropped_values(with_value_taken(transform(tree))),
+        )
+        if self._compiled.is_coroutine:
+            raise BodyError(NO_AWAIT)
+        self._functions = notebook_functions(self._block.names, self.names, self._home)
+        plan = Plan(restore=True)
+        self._objects = WatchedObjects(plan, self._block.names, self.names, self._functions)
+        assert self._objects.inputs is not None
+        self._inputs = self._objects.inputs
+        watched((next(iter(task.bodies)),), [self._block], self.names, plan, self._inputs)  # iterators join the inputs
+        devices = self._objects.versions.devices
+        found = self.found
+        check_iterators(found, () if self._inputs.streams is None else self._inputs.streams.copied)
+        self.written = WrittenObjects(found, self._inputs.state.held.holders.keys())
+        self._wait = DeviceWait(task.plan.device, devices, task.clocks.wall)
+        self.draws = False
+
+    def _transformed(self, tree: ast.Module) -> ast.Module:
+        for each in (self._task.transform_ast, self._variant.transform):
+            tree = each(tree) if each is not None else tree
+        self.tree = copied_tree(tree)  # compiling takes it apart
+        return tree
+
+    def call(self, limit_s: float | None = None) -> CallOutcome:
+        """Call the body once, without its output, from the state of the first call.
+
+        Raises:
+            TooLong: it has run for ``limit_s`` seconds.
+            Exception: whatever it raises.
+        """
+        try:
+            return self._called(limit_s)
+        finally:
+            self._put_back()
+            self.written.put_back()
+
+    def parts_rewritten(self) -> set[str]:
+        """Labels of what every call writes anew: of two calls in a row, the second wrote it too. What the first alone
+        writes is a memo, which timed calls are to find."""
+        try:
+            self._called()
+            self._put_back()
+            if not self.written.parts_changed():
+                return set()
+            after_first = WrittenObjects(self.found, self._inputs.state.held.holders.keys())
+            self._called()
+            return after_first.parts_changed() & self.written.parts_changed()
+        finally:
+            self._put_back()
+            self.written.put_back()
+
+    def put_back(self) -> None:
+        """Have the process, and what the cell reaches, as the first call found them."""
+        self._state.put_back()
+        self._inputs.restore_all()
+        self.written.put_back()
+
+    def _put_back(self) -> None:
+        self.draws = self._drew()
+        self._state.put_back()
+        self._inputs.restore_all()
+
+    def _called(self, limit_s: float | None = None) -> CallOutcome:
+        self._state.put_back()
+        if self._variant.before is not None:
+            self._variant.before()
+        dropped, printed, clock = _DroppedValues(), _Printed(), self._task.clocks.wall
+        names = {**self.names, **dropped.names}
+        leave_alone(_OURS)
+        with output_to(printed, CountingSink()), interrupts_let_through():
+            began = clock()
+            value = self._run(names, limit_s)
+            self._wait.synchronize()
+            seconds = (clock() - began) / 1e9
+        written = {label: (detached(before), detached(now)) for label, (before, now) in self.written.changed().items()}
+        made, state = self._made(value, names), self._changed()
+        return CallOutcome(made, state, seconds, written, dropped.detached(), printed.digest)
+
+    def _run(self, names: dict[str, Any], limit_s: float | None) -> Any:
+        if limit_s is None:
+            return self._compiled.run(names)
+        with deadline(limit_s):
+            return self._compiled.run(names)
+
+    def _made(self, value: Any, names: dict[str, Any]) -> dict[str, Any]:
+        assigned = globals_assigned(self._compiled.code)
+        absent = object()
+        made = {bound_label(name): detached(names[name]) for name in sorted(assigned & names.keys())
+                if not name.startswith("__") and names[name] is not self.names.get(name, absent)}  # fmt: skip
+        return made if value is None else {VALUE: detached(value), **made}
+
+    def _changed(self) -> dict[str, tuple[Any, Any]]:
+        changed = self._inputs.state.changed()
+        return {label: (before, detached(now)) for label, (before, now) in changed.items()}
+
+    def _drew(self) -> bool:
+        pairs = zip(self._state.kinds, self._state.values, strict=True)
+        return any(not kind.same(kind.read(), value) for kind, value in pairs if kind.role == "generator")
+
+    @property
+    def reads_streams(self) -> bool:
+        """Whether it reads iterators or files, which a call would use up."""
+        return bool(self._inputs.streams)
+
+    @property
+    def draws_of_its_own(self) -> bool:
+        """Whether its calls drew from random generators in its own variables."""
+        return self._inputs.state.have_drawn
+
+    @property
+    def found(self) -> Found:
+        """What it reaches, through the hooks of modules and optimizers too."""
+        code = self._block.replicas[0].__code__
+        holders = self._inputs.state.held.holders.values()
+        called = [hook for _, held in holders for hook in _hooks_in(held)]
+        hooks = {f"hook {nth + 1}": hook for nth, hook in enumerate(called)}
+        texts = {*self._block.names, *texts_used(code)}
+        return search({*self._block.inputs, *hooks}, texts, {**self.names, **hooks})
+
+    def site(self, call: CallOutcome) -> Site:
+        """The cell as levers find it, after a warm ``call`` of it as it is."""
+        import torch
+
+        assert self.tree is not None
+        mentioned = frozenset({*self.found.mentioned, *self._block.names})
+        has_gradients = any(label.endswith(".grad") for label in call.state)
+        return Site(
+            names=self.names,
+            home=self._task.namespace,
+            used=self._block.names,
+            reads=variables_read(self._block.names, self.names, self._functions),
+            functions=tuple(self._functions),
+            tree=self.tree,
+            mentioned=mentioned,
+            tensors=dict(self._objects.versions.held.tensors.values()),
+            trains=has_gradients or bool(_GRADIENTS & mentioned),
+            draws=self.draws,
+            threads=torch.get_num_threads(),
+            call_seconds=call.seconds,
+        )
+
+
+def _hooks_in(held: Any) -> list[Any]:
+    """The functions among the values of a dict in which a module or an optimizer keeps its hooks."""
+    kinds = (FunctionType, MethodType, partial)
+    return [value for value in held.values() if isinstance(value, kinds)] if isinstance(held, dict) else []
+
+
+class _Printed(CountingSink):
+    """Keeps a digest of what is printed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest() if self.characters else ""
+
+    def write(self, text: str) -> int:
+        self._hash.update(text.encode("utf-8", "surrogatepass"))
+        return super().write(text)
+
+
+def first_state(threads: Iterable[int] | None) -> ProcessState:
+    """The process as the setup left it, with the first thread count that is asked for."""
+    for count in threads or ():
+        set_threads(count)
+        break
+    return ProcessState()
+
+
+# ---- values of lines that nothing takes, such as `model(x)` in a loop: of a trial they are results as others are ----
+
+
+class _DroppedValues:
+    """Collects them during one call, of each line the last.
+
+    Attributes:
+        names: to be among those that the body finds, which `_with_dropped_values` has changed.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[int, Any] = {}
+        self.names = {_SEEN: self.see}
+
+    def see(self, nth: int, value: Any) -> None:
+        """Note what one of the lines comes to."""
+        if value is not None:
+            self._last[nth] = value
+
+    def detached(self) -> dict[str, Any]:
+        """Label -> value, of those that have numbers in them."""
+        values = sorted(self._last.items())
+        return {f"the value of unused expression {nth + 1}": detached(v) for nth, v in values if holds_numbers(v)}
+
+
+def _with_dropped_values(tree: ast.Module) -> ast.Module:
+    """The module with each value that is dropped handed over first; the last one is taken already."""
+    last = tree.body[-1] if tree.body else None
+    made: ast.Module = _Handing(last).visit(tree)
+    return ast.fix_missing_locations(made)
+
+
+class _Handing(ast.NodeTransformer):
+    def __init__(self, last: ast.stmt | None) -> None:
+        self._last, self._count = last, 0
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr:  # the name that `ast` calls
+        if node is self._last or isinstance(node.value, _NO_WORK):
+            return node
+        arguments = [ast.Constant(self._count), node.value]
+        self._count += 1
+        call = ast.copy_location(ast.Call(ast.Name(_SEEN, ast.Load()), arguments, []), node.value)
+        return ast.copy_location(ast.Expr(call), node)
+
+    def _left_alone(self, node: Any) -> Any:
+        """Code that runs when it is called, from wherever: it finds other names."""
+        return node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _left_alone  # noqa: N815
+
+
+def bound_to_what_is_given(tree: ast.Module) -> frozenset[str]:
+    """Names that the body binds to nothing but constants, to what a loop hands out, and to other names or parts of
+    them: they are the same whatever it computes."""
+    given: set[str] = set()
+    computed: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.For, ast.AsyncFor)):
+            given |= _names_in(node.target)
+        elif isinstance(node, ast.Assign):
+            (given if _is_given(node.value) else computed).update(*map(_names_in, node.targets))
+        elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.NamedExpr)):
+            computed |= _names_in(node.target)
+    return frozenset(given - computed)
+
+
+def _names_in(target: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
+def _is_given(value: ast.expr) -> bool:
+    """Whether it is a constant, a name, or a part of one: nothing is computed but places."""
+    if isinstance(value, (ast.Constant, ast.Name)):
+        return True
+    if isinstance(value, ast.UnaryOp):
+        return isinstance(value.operand, ast.Constant)
+    if isinstance(value, (ast.Attribute, ast.Subscript, ast.Starred)):
+        return _is_given(value.value)
+    if isinstance(value, (ast.Tuple, ast.List)):
+        return all(map(_is_given, value.elts))
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+        return value.func.id in _GIVING and all(map(_is_given, value.args))
+    return False
+
+
+_OURS = (*SINK_CODES, _Printed.write.__code__, _DroppedValues.see.__code__)
+"""Code of ours that runs within the user's calls, and is not to be compiled with them."""

@@ -1,1 +1,0 @@
-"""How a magic's line and cell are read: options, sections, statements."""

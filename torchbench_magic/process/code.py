@@ -1,0 +1,613 @@
+"""Code of cells and scripts: how it is compiled, which names it reads and binds, what calling it returns."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dis
+import functools
+import inspect
+import re
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType, FunctionType, MethodType
+from typing import Any, TypeVar
+
+from torchbench_magic.cell_text import Body, CellText
+from torchbench_magic.errors import BodyError
+
+__all__ = [
+    "CompiledBody",
+    "TransformAst",
+    "compile_body",
+    "copied_tree",
+    "ending_block",
+    "parse_body",
+    "with_value_taken",
+    "BY_TEXT",
+    "closed_over",
+    "codes_within",
+    "globals_assigned",
+    "globals_read",
+    "names_by",
+    "names_looked_up",
+    "names_used",
+    "notebook_functions",
+    "variables_read",
+    "wrapped_by",
+    "BoundNames",
+    "bound_names",
+    "check_callable",
+    "kind_of_function",
+    "not_run",
+    "completed",
+    "Notebook",
+    "cell_of",
+    "close_book",
+    "notebook_now",
+    "open_book",
+]
+
+# ---- body ------------------------------------------------------------------------------------------------------------
+# From a piece of a cell's text to code that runs, with the cell's own file name and visible line numbers.
+#
+# A magic's body is compiled behind as many empty lines as stand above it in the cell, under the file name that
+# the cell itself has. So tracebacks, syntax errors and line events name the line that the user sees. Nothing
+# here knows IPython: compiler flags (a ``from __future__ import`` of an earlier cell) and AST transformers are
+# given by the caller.
+
+TransformAst = Callable[[ast.Module], ast.Module]
+Node = TypeVar("Node", bound=ast.AST)
+
+
+@dataclass(frozen=True)
+class CompiledBody:
+    """Code of one body, its trailing expression split off as an interactive cell does.
+
+    Attributes:
+        code: the statements before the trailing expression.
+        last: the trailing expression, or None.
+        is_coroutine: the body awaits at its top level; ``run`` refuses it, ``run_async`` takes both kinds.
+        body: what was compiled.
+    """
+
+    code: CodeType
+    last: CodeType | None
+    is_coroutine: bool
+    body: Body
+
+    def run(self, namespace: dict[str, Any]) -> Any:
+        """Run in ``namespace``; the value of the trailing expression, or None without one."""
+        __tracebackhide__ = True
+        if self.is_coroutine:
+            raise RuntimeError("a body with a top-level await needs run_async")
+        exec(self.code, namespace)
+        return None if self.last is None else eval(self.last, namespace)
+
+    async def run_async(self, namespace: dict[str, Any]) -> Any:
+        """As ``run``, within a running event loop."""
+        __tracebackhide__ = True
+        await _finish(self.code, eval(self.code, namespace))
+        return None if self.last is None else await _finish(self.last, eval(self.last, namespace))
+
+
+async def _finish(code: CodeType, value: Any) -> Any:
+    __tracebackhide__ = True
+    return await value if _awaits(code) else value
+
+
+def _awaits(code: CodeType | None) -> bool:
+    return code is not None and bool(code.co_flags & inspect.CO_COROUTINE)
+
+
+def parse_body(body: Body, *, flags: int = 0, transform_ast: TransformAst | None = None) -> ast.Module:
+    """Parse ``body`` with its visible line numbers, top-level await allowed.
+
+    Args:
+        flags: compiler flags (``__future__`` features) of the session.
+        transform_ast: applied to the tree, as IPython's AST transformers are to a cell.
+
+    Raises:
+        SyntaxError: the user's, with the visible line and the cell's file.
+    """
+    __tracebackhide__ = True
+    padded = "\n" * (body.first_line - 1) + body.source
+    only_ast = flags | ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    tree: ast.Module = compile(padded, body.file, "exec", only_ast, dont_inherit=True)
+    return tree if transform_ast is None else transform_ast(tree)
+
+
+def compile_body(body: Body, *, flags: int = 0, transform_ast: TransformAst | None = None) -> CompiledBody:
+    """Compile ``body`` to run once, as a cell does.
+
+    Raises:
+        SyntaxError: the user's, with the visible line and the cell's file.
+    """
+    __tracebackhide__ = True
+    tree = parse_body(body, flags=flags, transform_ast=transform_ast)
+    trailing: ast.Expression | None = None
+    if tree.body and isinstance(tree.body[-1], ast.Expr):
+        last_statement = tree.body.pop()
+        assert isinstance(last_statement, ast.Expr)
+        trailing = ast.Expression(last_statement.value)
+
+    def compiled(node: ast.Module | ast.Expression, mode: str) -> CodeType:
+        __tracebackhide__ = True
+        await_allowed = flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        code: CodeType = compile(node, body.file, mode, await_allowed, dont_inherit=True)
+        return code
+
+    code = compiled(tree, "exec")
+    last = None if trailing is None else compiled(trailing, "eval")
+    return CompiledBody(code, last, _awaits(code) or _awaits(last), body)
+
+
+_TAKEN = "__tb_value"
+_WORDS: tuple[tuple[type[ast.stmt] | tuple[type[ast.stmt], ...], str], ...] = (
+    ((ast.With, ast.AsyncWith), "with"),
+    ((ast.For, ast.AsyncFor), "for"),
+    (ast.While, "while"),
+    (ast.If, "if"),
+    ((ast.Try, ast.TryStar), "try"),
+    (ast.Match, "match"),
+)
+
+
+def with_value_taken(tree: ast.Module) -> ast.Module:
+    """The module with the last expression of a trailing ``with`` block (or of one within it) as its own last one.
+
+    Such a block always runs to its end, so there is no doubt which value is meant. Other blocks may run it never or
+    many times: a module that ends with one stays as it is.
+    """
+    block = tree.body
+    while block and isinstance(block[-1], (ast.With, ast.AsyncWith)):
+        block = block[-1].body
+    if block is tree.body or not isinstance(block[-1], ast.Expr):
+        return tree
+    last = block[-1]
+    taken = ast.Assign([ast.Name(_TAKEN, ast.Store())], last.value)
+    block[-1] = ast.copy_location(taken, last)
+    empty = ast.Assign([ast.Name(_TAKEN, ast.Store())], ast.Constant(None))  # a block may swallow an exception
+    value = ast.Expr(ast.Name(_TAKEN, ast.Load()))
+    tree.body = [ast.copy_location(empty, tree.body[0]), *tree.body, ast.copy_location(value, last)]
+    return ast.fix_missing_locations(tree)
+
+
+def ending_block(tree: ast.Module) -> str:
+    """The word that begins the block which the module ends with; empty where it ends with none."""
+    last = tree.body[-1] if tree.body else None
+    return next((word for kinds, word in _WORDS if isinstance(last, kinds)), "")
+
+
+def copied_tree(tree: Node) -> Node:
+    """A copy of a tree, of its own fields alone.
+
+    Tracebacks of IPython give each node its parent, and all trees share the nodes of ``Load``, ``Add`` and the like:
+    `copy.deepcopy` would copy the whole of another file's tree with it.
+    """
+    fields = {name: _copied(value) for name, value in ast.iter_fields(tree)}
+    return ast.copy_location(type(tree)(**fields), tree)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_copied(each) for each in value]
+    return copied_tree(value) if isinstance(value, ast.AST) else value
+
+
+# ---- code_reads ------------------------------------------------------------------------------------------------------
+# What code reads: the globals it names, what it closed over, and the functions of the notebook that it may call.
+
+BY_TEXT = frozenset(
+    ("eval", "exec", "globals", "locals", "vars", "get_ipython", "query", "__main__", "_getframe", "f_globals")
+)
+"""Names by which code finds variables that it does not name."""
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
+_WORD = re.compile(r"[^\W\d]\w*")
+
+
+def notebook_functions(
+    names: Iterable[str], namespace: Mapping[str, Any], home: Mapping[str, Any]
+) -> list[FunctionType]:
+    """Functions that code using ``names`` may call, written in the notebook (their globals are ``home``).
+
+    Methods of notebook classes count, also through an instance. The search follows the names that those functions
+    read, so that a function called by a function is found.
+    """
+    found: dict[int, FunctionType] = {}
+    unwrapped: dict[int, Any] = {}
+    todo = [namespace[n] for n in names if n in namespace]
+    while todo:
+        value = todo.pop()
+        if (inner := wrapped_by(value)) is not None and id(inner) not in unwrapped:
+            unwrapped[id(inner)] = inner
+            todo.append(inner)
+        for function in _functions_of(value):
+            if function.__globals__ is home and id(function) not in found:
+                found[id(function)] = function
+                todo += [home[n] for n in globals_read(function.__code__) if n in home]
+                todo += closed_over(function).values()
+    return list(found.values())
+
+
+def closed_over(function: FunctionType) -> dict[str, Any]:
+    """Names of the enclosing functions that a function reads, with what they hold."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # not bound yet
+            found[name] = cell.cell_contents
+    return found
+
+
+def wrapped_by(value: Any) -> Any:
+    """The function that a decorator such as ``torch.compile`` or ``torch.no_grad()`` made another one of, as
+    ``functools.wraps`` notes it, or the module that ``torch.compile`` did; None where there is none."""
+    if type(value) is FunctionType:
+        return vars(value).get("__wrapped__")
+    if type(value).__name__ == "OptimizedModule":
+        return (vars(value).get("_modules") or {}).get("_orig_mod")
+    return None
+
+
+def _functions_of(value: Any) -> Iterator[FunctionType]:
+    if isinstance(value, MethodType):
+        value = value.__func__
+    while isinstance(value, functools.partial):
+        value = value.func
+    if isinstance(value, FunctionType):
+        yield value
+        return
+    kind = value if isinstance(value, type) else type(value)
+    for base in kind.__mro__:
+        if base.__module__ == "__main__":
+            yield from (f for f in vars(base).values() if isinstance(f, FunctionType))
+
+
+def variables_read(
+    names: Iterable[str], namespace: Mapping[str, Any], functions: Iterable[FunctionType] = ()
+) -> dict[str, Any]:
+    """The variables that code finds: those of ``names`` in ``namespace``, and what the functions that it may call read
+    besides, in their own globals and in the functions around them."""
+    read = {name: namespace[name] for name in names if name in namespace}
+    for function in functions:
+        home = function.__globals__
+        read |= {n: home[n] for n in globals_read(function.__code__) if n in home and n not in read}
+        read |= {n: value for n, value in closed_over(function).items() if n not in read}
+    return read
+
+
+def codes_within(code: CodeType) -> Iterator[CodeType]:
+    """Code, and all code defined in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes_within(constant)
+
+
+def names_used(code: CodeType) -> Iterator[str]:
+    """Names that code, or code inside it, looks up by their text: globals, attributes, imports."""
+    return (name for part in codes_within(code) for name in part.co_names)
+
+
+def names_by(code: CodeType, *operations: str) -> set[str]:
+    """What these instructions of code, or of code defined in it, name."""
+    return {i.argval for part in codes_within(code) for i in dis.get_instructions(part) if i.opname in operations}
+
+
+def globals_read(code: CodeType) -> set[str]:
+    """Names of globals that code, or code defined in it, reads."""
+    return names_by(code, *_LOADS)
+
+
+def names_looked_up(code: CodeType) -> set[str]:
+    """Names that code, or code defined in it, may look for among the globals.
+
+    The name of an attribute is none of them (``x.mean()`` uses no variable ``mean``), unless the code can find globals
+    by their text, as by ``eval``: then every name and every word of a text in it may be one.
+    """
+    used = set(names_used(code))
+    if used.isdisjoint(BY_TEXT):
+        return names_by(code, *_LOADS, "DELETE_GLOBAL", "DELETE_NAME")
+    texts = (text for part in codes_within(code) for text in part.co_consts if isinstance(text, str))
+    return used | {word for text in texts for word in _WORD.findall(text)}
+
+
+def globals_assigned(code: CodeType) -> set[str]:
+    """Names of globals that code, or code defined in it, assigns."""
+    return names_by(code, "STORE_GLOBAL", "STORE_NAME")
+
+
+# ---- bound_names -----------------------------------------------------------------------------------------------------
+# Which names a cell binds at its own level, and which of them an iteration must put back.
+#
+# A timed cell becomes the body of a loop in a function, so its names become locals. To mean the same in every
+# iteration, a name that may be read before the cell assigns it has to start each iteration as it was: with the value
+# of the namespace, or unbound. A name that is always assigned first needs nothing (and resetting it would free the
+# previous result early, which changes what the allocator does).
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+class BoundNames:
+    """The names that a module body binds at its own level.
+
+    Attributes:
+        bound: every name bound (assigned, imported, defined, deleted, captured by ``except`` or ``match``).
+        reset: those of ``bound`` that some path may read, or find unbound, before it binds them.
+        shared: names that functions inside the body declare ``global`` and the body itself may use.
+    """
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.shared = {n for f in ast.walk(tree) if isinstance(f, ast.Global) for n in f.names}
+        self.bound = set(_binds(tree)) - self.shared
+        self.reset = self.bound - _always_first(tree.body, self.bound)
+
+
+def bound_names(tree: ast.Module) -> BoundNames:
+    """Analyse a module body; a ``global`` at its own level is a no-op there and does not count."""
+    return BoundNames(tree)
+
+
+def _binds(node: ast.AST) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield child.name
+            for outer in _evaluated_outside(child):
+                yield from _bind_one(outer)
+                yield from _binds(outer)
+            continue
+        if isinstance(child, ast.Lambda):
+            for outer in _evaluated_outside(child):
+                yield from _bind_one(outer)
+                yield from _binds(outer)
+            continue
+        if isinstance(child, _COMPREHENSIONS):  # targets are its own; only := reaches out
+            for inner in ast.walk(child):
+                if isinstance(inner, ast.NamedExpr):
+                    yield inner.target.id
+            continue
+        yield from _bind_one(child)
+        yield from _binds(child)
+
+
+def _bind_one(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+            yield name
+        case ast.Import() | ast.ImportFrom():
+            for alias in node.names:
+                yield (alias.asname or alias.name).split(".")[0]
+        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+            yield name
+        case ast.MatchMapping(rest=str(name)):
+            yield name
+
+
+def _evaluated_outside(node: ast.AST) -> list[ast.AST]:
+    """The parts of a function or class statement that run in the enclosing scope."""
+    outside: list[ast.AST] = list(getattr(node, "decorator_list", []))
+    if isinstance(node, ast.ClassDef):
+        return [*outside, *node.bases, *(k.value for k in node.keywords)]
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        outside += [d for d in (*node.args.defaults, *node.args.kw_defaults) if d is not None]
+    return outside
+
+
+def _always_first(body: list[ast.stmt], bound: set[str]) -> set[str]:
+    """Names whose first use, in the order of the top-level statements, is an unconditional plain binding.
+
+    Only simple statements are trusted; any mention inside a compound statement, a nested scope or an augmented
+    assignment counts as a read. That errs on the side of resetting a name, which is always right.
+    """
+    first: set[str] = set()
+    seen: set[str] = set()
+    for statement in _unconditional(body):
+        stored = _plain_targets(statement)
+        read = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)} | set(_binds_of(statement))
+        values = _reads_before_binding(statement)
+        for name in stored:
+            if name not in seen and name not in values:
+                first.add(name)
+        seen |= read
+    return first & bound
+
+
+def _unconditional(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements in order, with the bodies of ``with`` blocks in line: they run whenever the block does."""
+    for statement in body:
+        if isinstance(statement, (ast.With, ast.AsyncWith)):
+            for item in statement.items:
+                yield ast.Expr(item.context_expr)
+                if item.optional_vars is not None:
+                    yield ast.Assign([item.optional_vars], ast.Constant(None))
+            yield from _unconditional(statement.body)
+        else:
+            yield statement
+
+
+def _binds_of(statement: ast.stmt) -> Iterator[str]:
+    yield from _bind_one(statement)
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield statement.name
+    yield from _binds(statement)
+
+
+def _plain_targets(statement: ast.stmt) -> set[str]:
+    """Names that this statement binds on every path."""
+    match statement:
+        case ast.Assign(targets=targets):
+            return {n.id for t in targets for n in _flat(t)}
+        case ast.AnnAssign(target=ast.Name(id=name), value=value) if value is not None:
+            return {name}
+        case ast.Import() | ast.ImportFrom():
+            return set(_bind_one(statement))
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+    return set()
+
+
+def _flat(target: ast.expr) -> Iterator[ast.Name]:
+    match target:
+        case ast.Name():
+            yield target
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            for part in parts:
+                yield from _flat(part)
+        case ast.Starred(value=value):
+            yield from _flat(value)
+
+
+def _reads_before_binding(statement: ast.stmt) -> set[str]:
+    """Names that a simple binding statement may read (nested scopes included) before its targets are bound."""
+    parts: list[ast.AST]
+    match statement:
+        case ast.Assign(targets=targets, value=value):
+            parts = [value, *targets]
+        case ast.AnnAssign(value=value, annotation=annotation) if value is not None:
+            parts = [value, annotation]
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            parts = [statement]
+        case _:
+            parts = []
+    return {n.id for p in parts for n in ast.walk(p) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Store)}
+
+
+# ---- callables -------------------------------------------------------------------------------------------------------
+# Callables that scripts hand in: whether calling one does its work, and what a call returned without running it.
+#
+# Calling a generator function or a coroutine function runs none of its code: it makes an object that runs later or
+# never.
+
+
+def check_callable(function: Callable[..., object], name: str) -> None:
+    """Refuse what cannot be called as it is, or whose call runs nothing.
+
+    Args:
+        name: what the message calls it.
+
+    Raises:
+        BodyError: it needs arguments; it is a generator function, a coroutine function or an async generator function.
+    """
+    kind = kind_of_function(function)
+    if kind is not None:
+        way = "`lambda: list(f())`" if kind == "generator" else "`lambda: asyncio.run(f())`, or await it in a cell"
+        if kind == "async generator":
+            way = "a function that runs `async for` over it, such as `lambda: asyncio.run(main())`"
+        article = "an" if kind.startswith("a") else "a"
+        raise BodyError(f"{name} is {article} {kind} function, and calling it runs none of its code: give {way}")
+    needed = _needed(function)
+    if needed:
+        what = f"{name} needs {'arguments' if len(needed) > 1 else 'an argument'} ({', '.join(needed)})"
+        raise BodyError(f"{what}: callables are called without any; give `lambda: ...` with the call, or text")
+
+
+def kind_of_function(function: object) -> str | None:
+    """``generator``, ``coroutine`` or ``async generator`` where calling the function makes one; else None.
+
+    A wrapper is not looked through: it may well run what it wraps.
+    """
+    inner: Any = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    call = None if inspect.isroutine(inner) or inspect.isclass(inner) else getattr(type(inner), "__call__", None)  # noqa: B004
+    for asked in (inner, call):
+        if inspect.iscoroutinefunction(asked):
+            return "coroutine"
+        if inspect.isasyncgenfunction(asked):
+            return "async generator"
+        if inspect.isgeneratorfunction(asked):
+            return "generator"
+    return None
+
+
+def not_run(value: object) -> str | None:
+    """``generator`` or ``coroutine`` for one of which nothing has run yet; else None."""
+    if inspect.iscoroutine(value) and inspect.getcoroutinestate(value) == inspect.CORO_CREATED:
+        return "coroutine"
+    if inspect.isgenerator(value) and inspect.getgeneratorstate(value) == inspect.GEN_CREATED:
+        return "generator"
+    return None
+
+
+def _needed(function: Callable[..., object]) -> list[str]:
+    """Names of the parameters without which it cannot be called; none where its signature is not known."""
+    inner = function
+    if hasattr(function, "forward") and hasattr(function, "named_parameters"):  # nn.Module.__call__ takes anything
+        inner = function.forward
+    try:
+        parameters = inspect.signature(inner).parameters.values()
+    except (TypeError, ValueError):  # builtins may not say
+        return []
+    open_kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in open_kinds]
+
+
+# ---- coroutines ------------------------------------------------------------------------------------------------------
+# Running a coroutine where no event loop runs, so that code which may await is written once.
+
+T = TypeVar("T")
+
+
+def completed(steps: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never suspends.
+
+    A StopIteration that passes through a coroutine becomes a RuntimeError (PEP 479): code of the user's is run in there
+    only where what it raises is kept as a value.
+    """
+    __tracebackhide__ = True
+    try:
+        steps.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    steps.close()
+    raise RuntimeError("the body awaits, and no event loop runs here")
+
+
+# ---- notebook_cells --------------------------------------------------------------------------------------------------
+# The cells and names of the notebook that the extension is loaded in, for functions that scripts and cells call alike.
+#
+# Who has a book of cells enters it here; in a script there is none.
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """What code of a notebook finds and how it is compiled, asked for when it is needed; nothing of it is kept.
+
+    Attributes:
+        names: its variables, now.
+        compiling: how its cells are compiled: ``flags`` and ``transform_ast`` of a `Task`.
+        plain: a cell's text -> Python, its IPython syntax translated.
+    """
+
+    names: Mapping[str, Any]
+    compiling: Mapping[str, Any]
+    plain: Callable[[str], str]
+
+
+_books: list[Callable[[str], CellText | None]] = []
+_notebooks: dict[int, Callable[[], Notebook]] = {}  # by the id of the book
+
+
+def open_book(book: Callable[[str], CellText | None], notebook: Callable[[], Notebook] | None = None) -> None:
+    """``book``: file name of code -> its cell, None for what is no cell; ``notebook``: what its cells find."""
+    _books.append(book)
+    if notebook is not None:
+        _notebooks[id(_books[-1])] = notebook
+
+
+def close_book(book: Callable[[str], CellText | None]) -> None:
+    if book in _books:
+        _notebooks.pop(id(_books.pop(_books.index(book))), None)
+
+
+def cell_of(file: str) -> CellText | None:
+    """The cell that the code of ``file`` is of; None for what is no cell."""
+    found = (book(file) for book in reversed(_books))
+    return next((cell for cell in found if cell is not None), None)
+
+
+def notebook_now() -> Notebook | None:
+    """What cells find that run now; None where no notebook is known."""
+    notebooks = (_notebooks.get(id(book)) for book in reversed(_books))
+    return next((notebook() for notebook in notebooks if notebook is not None), None)

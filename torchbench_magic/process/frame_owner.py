@@ -1,0 +1,263 @@
+"""Whose code a frame is of, the user's, a library's or this package's, and errors that travel between processes."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import keyword
+import linecache
+import os
+import pickle
+import re
+import sys
+import sysconfig
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache, partial
+from pathlib import Path
+from types import FunctionType, ModuleType, TracebackType
+from typing import Any, NoReturn
+
+from torchbench_magic.errors import BodyError
+
+__all__ = [
+    "is_library_file",
+    "is_library_path",
+    "is_users_file",
+    "replaced_functions",
+    "PROFILED_CELL",
+    "unlink_frame",
+    "users_traceback",
+    "without_own_frames",
+    "raise_at",
+    "RaisedThere",
+    "SentError",
+    "raised_there",
+    "sent_error",
+]
+
+# ---- library_files ---------------------------------------------------------------------------------------------------
+# Whose a file is: a library's or the user's.
+#
+# A library's is what Python and its installers put where they put things: the standard library, as files or as a zip,
+# and every folder called site-packages or dist-packages; and this package. All else is the user's: cells, files beside
+# the notebook, editable installs. The rest of ``sys.prefix`` is the user's too, for projects stand there: an
+# environment may be made in the folder of a project, a container has its code in ``/usr/local``, pip puts repositories
+# into ``src``.
+#
+# From that follows which functions of a library's module the user has put there (``F.linear = mine``).
+
+_PACKAGE = str(Path(__file__).parents[1])
+_INSTALLED = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python3\.\d+t?|python3\d+t?\.zip)[/\\]")
+"""Folders of libraries by their names alone, on any machine."""
+_OFTEN_REPLACED = ("torch", "torch.nn.functional", "numpy")
+"""Modules whose functions other libraries call too."""
+
+
+def is_users_file(file: str | None) -> bool:
+    """Whether there is such a file, or name of a cell, and no library's."""
+    return file is not None and not is_library_file(file)
+
+
+@lru_cache(maxsize=1 << 15)
+def is_library_file(file: str) -> bool:
+    """Whether code of this file name is a library's.
+
+    Links are followed for its folder, not for the file itself: single files that an installer links into site-packages
+    are installed; a project's folder that is linked there is an editable install.
+    """
+    if file.startswith("<"):
+        return file.startswith("<frozen")
+    return _is_library_folder(os.path.dirname(file))
+
+
+def is_library_path(file: str) -> bool:
+    """The same as far as the path itself says it: of a file of another machine."""
+    return _INSTALLED.search(f"/{file}") is not None
+
+
+@lru_cache(maxsize=1 << 15)
+def _is_library_folder(folder: str) -> bool:
+    real = os.path.realpath(folder) + os.sep
+    return is_library_path(real) or real.startswith(_folders())
+
+
+@cache
+def _folders() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    every = (_PACKAGE, *(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")))
+    return tuple({os.path.realpath(path) + os.sep for path in every})
+
+
+def replaced_functions(modules: Iterable[object] = ()) -> Iterator[tuple[str, FunctionType]]:
+    """(name such as ``torch.nn.functional.linear``, what stands there) of functions of the user's in a library.
+
+    Args:
+        modules: looked at besides those that are replaced most often; what is no module of a library is left out.
+    """
+    every = {id(each): each for each in (*map(sys.modules.get, _OFTEN_REPLACED), *modules)}
+    for module in every.values():
+        if type(module) is not ModuleType or is_users_file(vars(module).get("__file__")):
+            continue
+        for name, value in list(vars(module).items()):
+            if type(value) is FunctionType and is_users_file(value.__code__.co_filename):
+                yield f"{module.__name__}.{name}", value
+
+
+# ---- own_frames ------------------------------------------------------------------------------------------------------
+# The frames of this package in a traceback that is the user's: unlinked where a script's entrance hands it on.
+#
+# An exception that is raised again (a bare ``raise``) gets no new entry for the frame that does so: with the entrance's
+# own entry taken out before, none of this package is left.
+
+PROFILED_CELL = "<profiled cell>"
+"""File of the text of a cell that an insight holds, in tracebacks."""
+
+_PACKAGE_NAME = __name__.partition(".")[0]
+
+
+def without_own_frames(traceback: TracebackType | None, files: Collection[str] = ()) -> TracebackType | None:
+    """The traceback without this package's frames: those that called the body, and the trace function in which
+    a Ctrl-C may have come.
+
+    Args:
+        files: file names of code that this package wrote, whose frames go too.
+    """
+    frames = []
+    while traceback is not None:
+        module = str(traceback.tb_frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] != _PACKAGE_NAME and traceback.tb_frame.f_code.co_filename not in files:
+            frames.append(traceback)
+        traceback = traceback.tb_next
+    for outer, inner in itertools.pairwise(frames):
+        outer.tb_next = inner
+    if frames:
+        frames[-1].tb_next = None
+    return frames[0] if frames else None
+
+
+def unlink_frame(error: BaseException) -> None:
+    """Take the calling frame, one of this package's, out of the traceback of an exception that it has caught and raises
+    again with a bare ``raise``: the user's code may print it on its way."""
+    if error.__traceback__ is not None:
+        error.__traceback__ = error.__traceback__.tb_next
+
+
+def users_traceback(
+    error: BaseException, texts: Mapping[str, str], calls: Collection[str] = ()
+) -> TracebackType | None:
+    """The traceback of an exception of the user's statements without this package's frames; that of any other error
+    as it is.
+
+    Args:
+        texts: file name of each statement -> its text, which the traceback is to show.
+        calls: those of them that only call what the user gave: they are left out.
+    """
+    files = set()
+    entry = error.__traceback__
+    while entry is not None:
+        files.add(entry.tb_frame.f_code.co_filename)
+        entry = entry.tb_next
+    is_of_texts = isinstance(error, SyntaxError) and error.filename in texts
+    if not (files & texts.keys() or is_of_texts or isinstance(error, KeyboardInterrupt)):
+        return error.__traceback__
+    for file in files & texts.keys():
+        text = texts[file]
+        linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    return without_own_frames(error.__traceback__, calls)
+
+
+# ---- foreign_frames --------------------------------------------------------------------------------------------------
+# An exception of another process raised here, from the lines that it came through there.
+
+_MOST = 30
+"""Frames; of a deeper recursion the innermost."""
+
+
+def raise_at(lines: Sequence[tuple[str, int, str]], error: BaseException) -> NoReturn:
+    """Raise ``error`` with a frame for each of the lines: its traceback shows them as one of this process would.
+
+    Each frame is that of code which stands in that line of that file and does nothing but call the next one; the last
+    one raises, so that no frame of this package comes after the user's.
+
+    Args:
+        lines: (file, line, name of the function), outermost first.
+    """
+
+    names: dict[str, Any] = {"error": error, "__name__": "__main__"}
+    call, text = None, "raise error from None"  # what led to it stayed in the other process
+    for file, line, name in reversed(lines[-_MOST:]):
+        code = compile("\n" * (line - 1) + text, file, "exec")
+        if name.isidentifier() and not keyword.iskeyword(name):
+            code = code.replace(co_name=name, co_qualname=name)
+        call = partial(exec, code, names)  # without a frame of its own
+        names, text = {"call": call, "__name__": "__main__"}, "call()"
+    if call is not None:
+        call()
+    raise error from None
+
+
+# ---- sent_errors -----------------------------------------------------------------------------------------------------
+# An exception on its way from another process, with the lines that it came through there.
+
+Lines = list[tuple[str, int, str]]
+SentError = tuple[bytes | None, str, str, Lines]
+"""Pickled, where it can be; name of its class; its text; (file, line, function) outermost first."""
+
+
+class RaisedThere(Exception):
+    """The code, or this package, raised in the interpreter.
+
+    Attributes:
+        error: what was raised; where that cannot travel, a `BodyError` with its name and text.
+        lines: (file, line, function) that it came through, outermost first.
+    """
+
+    def __init__(self, error: BaseException, lines: Sequence[tuple[str, int, str]]) -> None:
+        super().__init__(str(error))
+        self.error, self.lines = error, lines
+
+
+def sent_error(error: BaseException) -> SentError:
+    """What travels of it."""
+    return _pickled(error), type(error).__name__, _text(error), _lines(error)
+
+
+def raised_there(pickled: bytes | None, kind: str, message: str, lines: Sequence[tuple[str, int, str]]) -> RaisedThere:
+    """What `sent_error` made, to be raised."""
+    return RaisedThere(_raised(pickled, kind, message), lines)
+
+
+def _raised(pickled: bytes | None, kind: str, message: str) -> BaseException:
+    with contextlib.suppress(Exception):  # a class of the user's that does not unpickle
+        error = pickle.loads(pickled) if pickled is not None else None
+        if isinstance(error, BaseException):
+            return error
+    return BodyError(f"{kind}: {message}" if message else kind)
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    import cloudpickle
+
+    try:
+        data: bytes = cloudpickle.dumps(error)
+    except Exception:  # noqa: BLE001  (an exception that holds what cannot be sent)
+        return None
+    return data
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)[:2000]
+    except Exception:  # noqa: BLE001  (a user's __str__)
+        return ""
+
+
+def _lines(error: BaseException) -> list[tuple[str, int, str]]:
+    """(file, line, name) of the frames that are not this package's, outermost first."""
+
+    lines, traceback = [], without_own_frames(error.__traceback__)
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        lines.append((code.co_filename, traceback.tb_lineno, code.co_name))
+        traceback = traceback.tb_next
+    return lines

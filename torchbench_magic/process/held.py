@@ -1,0 +1,117 @@
+"""What objects hold, read without running any code of the user's: attributes, slots, functions, what code says.
+
+No property, no ``__getattr__`` and no ``__repr__`` is called: dicts are read as objects and classes hold them.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from types import CodeType, FunctionType, MemberDescriptorType
+from typing import Any
+
+from .code import codes_within, globals_assigned, globals_read, names_used
+from .inputs import ARRAYS
+from .reach import is_users_class
+
+__all__ = [
+    "class_attributes",
+    "class_dict",
+    "class_order",
+    "code_digest",
+    "digest",
+    "functions_in",
+    "globals_of",
+    "is_array",
+    "is_descriptor",
+    "is_module",
+    "is_plain_tensor",
+    "is_tensor",
+    "names_and_texts",
+]
+
+class_dict = type.__dict__["__dict__"].__get__  # as the class holds it, whatever a metaclass says
+class_order = type.__dict__["__mro__"].__get__
+
+
+@functools.lru_cache(maxsize=2048)
+def names_and_texts(code: CodeType) -> frozenset[str]:
+    """Names and string constants in the code: it may look up attributes or keys by them."""
+    constants = [constant for part in codes_within(code) for constant in part.co_consts]
+    constants += [item for held in constants if isinstance(held, tuple | frozenset) for item in held]
+    return frozenset(names_used(code)) | {text for text in constants if isinstance(text, str) and len(text) <= 100}
+
+
+@functools.lru_cache(maxsize=2048)
+def globals_of(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """(globals that code reads, those that it assigns)."""
+    return frozenset(globals_read(code)), frozenset(globals_assigned(code))
+
+
+@functools.lru_cache(maxsize=2048)
+def code_digest(code: CodeType) -> str:
+    """A digest of what a function does; it does not depend on line numbers and file names."""
+    constants = [code_digest(c) if isinstance(c, CodeType) else _sorted_repr(c) for c in code.co_consts]
+    return digest(repr((code.co_qualname, code.co_code, code.co_names, code.co_varnames, constants)))
+
+
+def _sorted_repr(constant: object) -> str:
+    return repr(sorted(map(repr, constant))) if isinstance(constant, frozenset) else repr(constant)
+
+
+def functions_in(part: Any) -> tuple[FunctionType, ...]:
+    """The functions that an attribute of a class is made of."""
+    kind = type(part)
+    if issubclass(kind, FunctionType):
+        return (part,)
+    if issubclass(kind, staticmethod | classmethod):
+        return functions_in(part.__func__)
+    if issubclass(kind, property):
+        return tuple(f for one in (part.fget, part.fset) for f in functions_in(one))
+    if issubclass(kind, functools.cached_property):
+        return functions_in(part.func)
+    if issubclass(kind, functools._lru_cache_wrapper):
+        return functions_in(part.__wrapped__)
+    return ()
+
+
+def is_descriptor(part: Any) -> bool:
+    return type(part) is MemberDescriptorType or type(part).__name__ == "getset_descriptor"
+
+
+def class_attributes(kind: type) -> dict[str, Any]:
+    """What a class and its bases hold, as far as users wrote them: each name as an instance finds it."""
+    held: dict[str, Any] = {}
+    for base in reversed(class_order(kind)):
+        if is_users_class(base):
+            held |= class_dict(base)
+    return held
+
+
+def is_tensor(value: Any) -> bool:
+    import torch
+
+    return issubclass(type(value), torch.Tensor)
+
+
+def is_plain_tensor(value: Any) -> bool:
+    """A tensor of torch's own classes: what is asked of it runs no code of a subclass."""
+    import torch
+
+    return type(value) in (torch.Tensor, torch.nn.Parameter)
+
+
+def is_array(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in ARRAYS and any(
+        "shape" in class_dict(base) for base in class_order(kind)
+    )
+
+
+def is_module(value: Any) -> bool:
+    import torch
+
+    return issubclass(type(value), torch.nn.Module)
+
+
+def digest(text: str) -> str:
+    return hashlib.sha1(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()[:10]

@@ -1,0 +1,724 @@
+"""Settings of the process and of torch: how each is read, set for a run, and put back whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import decimal
+import gc
+import io
+import operator
+import os
+import random
+import re
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torchbench_magic.errors import Busy
+
+__all__ = [
+    "Kind",
+    "Role",
+    "on_off",
+    "of_torch",
+    "ProcessState",
+    "all_kinds",
+    "generators_and_filters",
+    "in_words",
+    "put_generators_and_filters",
+    "put_settings",
+    "settings_in_words",
+    "unusual_settings",
+    "SINK_CODES",
+    "CountingSink",
+    "Unclosable",
+    "collector",
+    "measured_alone",
+    "output_to",
+    "preserved_state",
+    "set_threads",
+]
+
+# ---- state_kind ------------------------------------------------------------------------------------------------------
+# One kind of state of the process: how it is read, put back, and told in words.
+
+Role = Literal["setting", "incidental", "generator"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of state.
+
+    Attributes:
+        name: unique, as `ProcessState` and tests look it up.
+        read: its value now; the value does not change afterwards.
+        put: make a value that was read the present one.
+        words: (value, the one it is told apart from) -> a noun phrase such as "grad mode off".
+        same: whether two values are equal.
+        role: "setting"; "incidental": modules change it while they are imported (torch's compiler sets variables of the
+            environment), and count on it from then on; "generator": random numbers, which change with every draw.
+    """
+
+    name: str
+    read: Callable[[], Any]
+    put: Callable[[Any], object]
+    words: Callable[[Any, Any], str]
+    same: Callable[[Any, Any], bool] = operator.eq
+    role: Role = "setting"
+
+
+def on_off(name: str) -> Callable[[bool, bool], str]:
+    """The words of a switch."""
+    return lambda value, than: f"{name} {'on' if value else 'off'}"
+
+
+# ---- torch_state -----------------------------------------------------------------------------------------------------
+# Settings of torch that code can change for the whole process, or for the thread that runs it.
+#
+# Private to torch: `torch._GLOBAL_DEVICE_CONTEXT`. Where it is not there, no default device and one that was set to the
+# CPU are taken for the same.
+
+
+def of_torch() -> list[Kind]:
+    """Every kind; inference mode stands before grad mode, which it changes too."""
+    import torch
+
+    switches = {
+        "torch.backends.cudnn.benchmark": (torch.backends.cudnn, "benchmark"),
+        "torch.backends.cudnn.deterministic": (torch.backends.cudnn, "deterministic"),
+        "torch.backends.cudnn.enabled": (torch.backends.cudnn, "enabled"),
+        "torch.backends.mkldnn.enabled": (torch.backends.mkldnn, "enabled"),
+    }
+    products: Any = torch.backends.cuda.matmul
+    for name in ("fp16_reduced_precision_reduction", "bf16_reduced_precision_reduction", "fp16_accumulation"):
+        if hasattr(products, f"allow_{name}"):
+            switches[f"torch.backends.cuda.matmul.allow_{name}"] = (products, f"allow_{name}")
+    return [
+        Kind("inference mode", torch.is_inference_mode_enabled, _inference_mode.put, on_off("inference mode")),
+        Kind("grad mode", torch.is_grad_enabled, torch.set_grad_enabled, on_off("grad mode")),
+        Kind("default dtype", torch.get_default_dtype, torch.set_default_dtype, _dtype),
+        Kind("default device", _default_device, torch.set_default_device, _device),
+        Kind("threads", torch.get_num_threads, torch.set_num_threads, _threads),
+        Kind("autocast", _autocast, _put_autocast, _autocast_words),
+        Kind(
+            "deterministic algorithms",
+            torch.get_deterministic_debug_mode,
+            torch.set_deterministic_debug_mode,
+            lambda value, than: f"deterministic algorithms {('off', 'on (warn only)', 'on')[value]}",
+        ),
+        Kind("matmul precision", _precision, _put_precision, _precision_words),
+        Kind("cuDNN precision", _cudnn_precision, _put_cudnn_precision, _cudnn_words),
+        Kind("attention backends", _attention, _put_attention, _attention_words),
+        Kind("flush denormal", _flushes_denormals, torch.set_flush_denormal, on_off("flushing of denormal numbers")),
+        Kind("anomaly detection", _anomaly, lambda value: torch.set_anomaly_enabled(*value), _anomaly_words),
+        *(_switch(name, *where) for name, where in switches.items()),
+    ]
+
+
+def _switch(name: str, home: Any, attribute: str) -> Kind:
+    return Kind(name, lambda: getattr(home, attribute), lambda value: setattr(home, attribute, value), on_off(name))
+
+
+def _flushes_denormals() -> bool:
+    """torch has no getter; the processor's switch holds for Python's numbers as well."""
+    return sys.float_info.min * _HALF == 0
+
+
+_HALF = 0.5
+_BACKENDS = {"flash": "flash", "mem_efficient": "memory-efficient", "math": "math", "cudnn": "cuDNN"}
+
+
+def _attention() -> dict[str, bool]:
+    """Which ways of `scaled_dot_product_attention` may be taken; they hold for the CPU too."""
+    from torch.backends import cuda
+
+    readers = {name: getattr(cuda, f"{name}_sdp_enabled", None) for name in _BACKENDS}
+    return {name: bool(read()) for name, read in readers.items() if read is not None}
+
+
+def _put_attention(value: dict[str, bool]) -> None:
+    from torch.backends import cuda
+
+    for name, is_on in value.items():
+        getattr(cuda, f"enable_{name}_sdp")(is_on)
+
+
+def _attention_words(value: dict[str, bool], than: dict[str, bool]) -> str:
+    changed = [name for name in value if value[name] != than.get(name)]
+    return "attention backends " + ", ".join(f"{_BACKENDS[name]} {'on' if value[name] else 'off'}" for name in changed)
+
+
+class _InferenceMode:
+    """torch has no setter for it, only guards; the end of a guard brings back what was there when it began."""
+
+    def __init__(self) -> None:
+        self._guards: list[Any] = []
+
+    def put(self, mode: bool) -> None:
+        import torch
+
+        while self._guards and torch.is_inference_mode_enabled() != mode:
+            self._guards.pop().__exit__(None, None, None)
+        if torch.is_inference_mode_enabled() != mode:
+            guard: Any = torch.inference_mode(mode)
+            guard.__enter__()
+            self._guards.append(guard)  # its end would switch back
+
+
+_inference_mode = _InferenceMode()
+
+
+def _default_device() -> Any:
+    """The device that `torch.set_default_device` was given, None where it was not: a set one slows every call, even
+    where it is the CPU. `torch.get_default_device` does not tell the two apart, so torch's own record is read."""
+    import torch
+
+    holder = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
+    if holder is None:  # a torch that keeps it elsewhere
+        return torch.get_default_device()
+    context = getattr(holder, "device_context", None)
+    return None if context is None else context.device
+
+
+def _device(value: Any, than: Any) -> str:
+    return "no default device" if value is None else f"default device {value}"
+
+
+def _dtype(value: Any, than: Any) -> str:
+    return f"default dtype {str(value).removeprefix('torch.')}"
+
+
+def _threads(value: int, than: int) -> str:
+    return f"{value} torch thread{'' if value == 1 else 's'}"
+
+
+def _autocast() -> dict[str, Any]:
+    """Device type -> (on, dtype) of autocast, and whether it caches casts."""
+    import torch
+
+    kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    types = ["cpu", *([kind.type] if kind is not None else [])]
+    of = {name: (torch.is_autocast_enabled(name), torch.get_autocast_dtype(name)) for name in types}
+    return {**of, "cache": torch.is_autocast_cache_enabled()}
+
+
+def _put_autocast(value: dict[str, Any]) -> None:
+    import torch
+
+    for name, setting in value.items():
+        if name == "cache":
+            torch.set_autocast_cache_enabled(setting)
+        else:
+            torch.set_autocast_enabled(name, setting[0])
+            torch.set_autocast_dtype(name, setting[1])
+
+
+def _autocast_words(value: dict[str, Any], than: dict[str, Any]) -> str:
+    changed = [name for name in value if value[name] != than[name]]
+    if changed == ["cache"]:
+        return f"autocast cache {'on' if value['cache'] else 'off'}"
+    name = next(name for name in changed if name != "cache")
+    on, dtype = value[name]
+    return f"autocast {'on' if on else 'off'} ({name}, {str(dtype).removeprefix('torch.')})"
+
+
+def _precision() -> tuple[str | None, ...]:
+    """torch's one word for all float32 matrix products (None where its newer switches contradict each other, which it
+    raises for), and the newer switches: of everything, of mkldnn's and of CUDA's matrix products."""
+    import torch
+
+    try:
+        word: str | None = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        word = None
+    return word, *(home.fp32_precision for home in _precision_homes())
+
+
+def _precision_homes() -> tuple[Any, ...]:
+    import torch
+
+    backends: Any = torch.backends  # that of mkldnn is a module whose attributes are made at run time
+    return backends, backends.mkldnn.matmul, backends.cuda.matmul
+
+
+def _put_precision(value: tuple[str | None, ...]) -> None:
+    import torch
+
+    if value[0] is not None:
+        torch.set_float32_matmul_precision(value[0])
+    for home, word in zip(_precision_homes(), value[1:], strict=True):
+        if home.fp32_precision != word:
+            home.fp32_precision = word
+
+
+def _precision_words(value: tuple[str | None, ...], than: tuple[str | None, ...]) -> str:
+    return f"matmul precision {next((word for word in value if word not in (None, 'none')), 'as torch has it')}"
+
+
+def _cudnn_precision() -> dict[str, Any]:
+    """Whether TF32 is allowed by torch's one word (None where its newer switches differ, which it raises for), and the
+    newer switches, of convolutions and of recurrent layers."""
+    import torch
+
+    try:
+        found: dict[str, Any] = {"TF32": bool(torch.backends.cudnn.allow_tf32)}
+    except RuntimeError:
+        found = {"TF32": None}
+    homes: dict[str, Any] = {name: getattr(torch.backends.cudnn, name, None) for name in ("conv", "rnn")}
+    return found | {name: home.fp32_precision for name, home in homes.items() if hasattr(home, "fp32_precision")}
+
+
+def _put_cudnn_precision(value: dict[str, Any]) -> None:
+    import torch
+
+    if value["TF32"] is not None:
+        torch.backends.cudnn.allow_tf32 = value["TF32"]
+    for name in value.keys() - {"TF32"}:
+        home = getattr(torch.backends.cudnn, name)
+        if home.fp32_precision != value[name]:
+            home.fp32_precision = value[name]
+
+
+def _cudnn_words(value: dict[str, Any], than: dict[str, Any]) -> str:
+    changed = [f"{name} {value[name]}" for name in value if name != "TF32" and value[name] != than.get(name)]
+    if value["TF32"] is None or value["TF32"] == than["TF32"]:
+        return f"cuDNN's float32 precision {', '.join(changed)}"
+    return f"cuDNN's TF32 {'on' if value['TF32'] else 'off'}"
+
+
+def _anomaly() -> tuple[bool, bool]:
+    import torch
+
+    return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+
+
+def _anomaly_words(value: tuple[bool, bool], than: tuple[bool, bool]) -> str:
+    return f"anomaly detection {'on' if value[0] else 'off'}"
+
+
+# ---- process_state ---------------------------------------------------------------------------------------------------
+# Settings of the whole process that code can change: how each is read, put back, and told in words.
+#
+# Most are torch's; Python's and numpy's are here too, since a benchmark that leaves one of them changed slows or speeds
+# what runs after it. Reading all takes about 0.1 ms, nearly all of it numpy's generator and the environment.
+
+_OWN = frozenset({"torch", "torchbench_magic", "numpy"}) | sys.stdlib_module_names
+"""Packages whose further modules set no environment variable and no warning filter that must stay ..."""
+_COMPILERS = ("torch._dynamo", "torch._inductor")
+"""... but these: they set variables for their caches."""
+
+
+class ProcessState:
+    """The values of all kinds at one moment.
+
+    Attributes:
+        kinds: in the order in which they must be put back.
+        values: one each.
+        modules: names of the modules that were loaded then.
+    """
+
+    def __init__(self, kinds: Sequence[Kind] | None = None) -> None:
+        self.kinds = tuple(all_kinds()) if kinds is None else tuple(kinds)
+        self.values = [kind.read() for kind in self.kinds]
+        self.modules = frozenset(sys.modules)
+
+    def put_back(self, *, without: Collection[Role] = ()) -> None:
+        """Make these values the present ones, where they are not, but for kinds of the roles ``without``."""
+        for kind, value in zip(self.kinds, self.values, strict=True):
+            if kind.role not in without and not kind.same(kind.read(), value):
+                kind.put(value)
+
+    @property
+    def has_imported(self) -> bool:
+        """Packages were loaded since; more of torch, or of this one, sets nothing of this kind."""
+        loaded = sys.modules.keys() - self.modules
+        return any(name.partition(".")[0] not in _OWN or name.startswith(_COMPILERS) for name in loaded)
+
+    @property
+    def left_to_imports(self) -> tuple[Role, ...]:
+        """Roles that are not put back at the end of a run: what imports set stays, since the modules stay."""
+        return ("incidental",) if self.has_imported else ()
+
+    def index(self, name: str) -> int:
+        return next(i for i, kind in enumerate(self.kinds) if kind.name == name)
+
+
+def in_words(
+    kinds: Sequence[Kind], values: Sequence[Any], than: Sequence[Any], which: Iterable[int]
+) -> tuple[str, ...]:
+    """The values of the kinds with the indices ``which``, as they are told apart from those of ``than``."""
+    found = [i for i in sorted(which) if kinds[i].role != "generator"]
+    if "inference mode" in {kinds[i].name for i in found}:  # it switches grad mode along with itself
+        found = [i for i in found if kinds[i].name != "grad mode"]
+    return tuple(kinds[i].words(values[i], than[i]) for i in found)
+
+
+def unusual_settings() -> dict[str, Any]:
+    """Settings of torch and NumPy, by name, that are not as a process begins with: for another process to put."""
+    import torch
+
+    fresh: dict[str, Any] = {
+        "inference mode": False,
+        "default device": None,
+        "autocast": {"cpu": (False, torch.bfloat16), "cache": True},
+        "deterministic algorithms": 0,
+        "matmul precision": ("highest", "none", "none", "none"),
+        "attention backends": {},  # all are on
+        "anomaly detection": (False, True),
+        "flush denormal": False,
+        "decimal context": decimal.DefaultContext,
+        "torch.backends.mkldnn.enabled": True,
+        "NumPy error handling": {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"},
+    }
+    found = {kind.name: kind.read() for kind in _sent_kinds() if kind.name in fresh}
+    if "autocast" in found:  # the other process counts what the CPU does
+        found["autocast"] = {name: found["autocast"][name] for name in ("cpu", "cache")}
+    found["attention backends"] = {name: is_on for name, is_on in found["attention backends"].items() if not is_on}
+    if "decimal context" in found and _same_decimal(found["decimal context"], decimal.DefaultContext):
+        del found["decimal context"]
+    return {name: value for name, value in found.items() if value != fresh[name]}
+
+
+def settings_in_words() -> dict[str, str]:
+    """The same, and grad mode and the default dtype, as texts that tell two of them apart."""
+    import torch
+
+    found = {name: str(value) for name, value in unusual_settings().items()}
+    if "autocast" in found and torch.is_autocast_enabled("cpu"):
+        found["autocast"] = f"on, {torch.get_autocast_dtype('cpu')}".replace("torch.", "")
+    if "decimal context" in found:
+        found["decimal context"] = str(_settings(decimal.getcontext()))
+    if not torch.is_grad_enabled():
+        found["grad mode"] = "off"
+    if torch.get_default_dtype() is not torch.float32:
+        found["default dtype"] = str(torch.get_default_dtype()).removeprefix("torch.")
+    return found
+
+
+def put_settings(settings: Mapping[str, Any]) -> None:
+    """Put what `unusual_settings` found."""
+    if settings:
+        for kind in _sent_kinds():
+            if kind.name in settings:
+                kind.put(settings[kind.name])
+
+
+def generators_and_filters() -> dict[str, Any]:
+    """Where the random generators of the CPU stand, Python's warning filters, and how deep it calls: by name, for a
+    process that is to run this code as if it were here. Filters of the classes of other packages stay: naming one would
+    import it there."""
+    found = {kind.name: kind.read() for kind in _generators() if kind.name in _OF_CPU}
+    known = tuple(each for each in warnings.filters if each[2].__module__.partition(".")[0] in _OWN)
+    found["warning filters"] = known
+    return found | {"recursion limit": sys.getrecursionlimit()}
+
+
+def put_generators_and_filters(found: Mapping[str, Any]) -> None:
+    """Put what `generators_and_filters` found."""
+    sys.setrecursionlimit(found["recursion limit"])
+    for kind in [*_generators(), *_of_python()]:
+        if kind.name in found:
+            kind.put(found[kind.name])
+
+
+def _sent_kinds() -> list[Kind]:
+    numpy = sys.modules.get("numpy")
+    return [*of_torch(), _of_decimal(), *(_of_numpy(numpy) if numpy is not None else [])]
+
+
+def all_kinds() -> list[Kind]:
+    """Every kind that this process has; inference mode stands before grad mode, which it changes too."""
+    found = [*of_torch(), *_of_python()]
+    if (numpy := sys.modules.get("numpy")) is not None:
+        found += _of_numpy(numpy)
+    return [*found, *_generators()]
+
+
+# ---- Python and numpy --------------------------------------------------------------------------------------------
+
+
+def _of_python() -> list[Kind]:
+    return [
+        Kind("gc", lambda: (gc.isenabled(), gc.get_threshold()), _put_collector, _collector_words),
+        Kind(
+            "warning filters",
+            lambda: tuple(warnings.filters),
+            _put_filters,
+            lambda value, than: "other warning filters",
+            role="incidental",
+        ),
+        Kind("environment", lambda: dict(os.environ), _put_environment, _environment_words, role="incidental"),
+        Kind("working directory", _directory, _put_directory, lambda value, than: f"working directory {value}"),
+        _of_decimal(),
+    ]
+
+
+def _of_decimal() -> Kind:
+    return Kind("decimal context", lambda: decimal.getcontext().copy(), _put_decimal, _decimal_words, _same_decimal)
+
+
+def _put_collector(value: tuple[bool, tuple[int, int, int]]) -> None:
+    (gc.enable if value[0] else gc.disable)()
+    gc.set_threshold(*value[1])
+
+
+def _collector_words(value: tuple[bool, tuple[int, ...]], than: tuple[bool, tuple[int, ...]]) -> str:
+    if value[0] != than[0]:
+        return f"garbage collector {'on' if value[0] else 'off'}"
+    return f"garbage collector thresholds {value[1]}"
+
+
+def _put_filters(value: tuple[Any, ...]) -> None:
+    warnings.filters[:] = value  # type: ignore[index]  # a list, whatever the stubs say
+    with warnings.catch_warnings():  # the public way to have Python forget what it remembers of the other filters
+        pass
+
+
+def _put_environment(value: dict[str, str]) -> None:
+    for name in os.environ.keys() - value.keys():
+        del os.environ[name]
+    for name, text in value.items():
+        if os.environ.get(name) != text:
+            os.environ[name] = text
+
+
+def _environment_words(value: dict[str, str], than: dict[str, str]) -> str:
+    names = sorted(name for name in value.keys() | than.keys() if value.get(name) != than.get(name))
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"environment variable{'' if len(names) == 1 else 's'} {shown}"
+
+
+def _directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # it was deleted
+        return ""
+
+
+def _put_directory(value: str) -> None:
+    if value:
+        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: there is no way back
+            os.chdir(value)
+
+
+def _put_decimal(value: decimal.Context) -> None:
+    decimal.setcontext(value.copy())
+
+
+def _decimal_words(value: decimal.Context, than: decimal.Context) -> str:
+    return f"decimal precision {value.prec}" if value.prec != than.prec else "another decimal context"
+
+
+def _same_decimal(one: decimal.Context, other: decimal.Context) -> bool:
+    return repr(one) == repr(other) or _settings(one) == _settings(other)
+
+
+def _settings(context: decimal.Context) -> tuple[object, ...]:
+    """Without the flags, which every inexact division raises."""
+    traps = tuple(sorted(kind.__name__ for kind, is_on in context.traps.items() if is_on))
+    return context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp, traps
+
+
+def _of_numpy(numpy: Any) -> list[Kind]:
+    def words(value: dict[str, str], than: dict[str, str]) -> str:
+        changed = ", ".join(f"{name}={value[name]!r}" for name in value if value[name] != than[name])
+        return f"NumPy error handling {changed}"
+
+    return [Kind("NumPy error handling", numpy.geterr, lambda value: numpy.seterr(**value), words)]
+
+
+# ---- random numbers ----------------------------------------------------------------------------------------------
+
+_OF_CPU = ("torch generator", "Python generator", "NumPy generator")
+
+
+def _generators() -> list[Kind]:
+    """The generators that code draws from unless it says otherwise; an accelerator's where one is in use already."""
+    import torch
+
+    found = [
+        _generator("torch generator", torch.get_rng_state, torch.set_rng_state, torch.equal),
+        _generator("Python generator", random.getstate, random.setstate, operator.eq),
+    ]
+    if (numpy := sys.modules.get("numpy")) is not None:
+        found.append(_generator("NumPy generator", numpy.random.get_state, numpy.random.set_state, _same_numpy))
+    kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    backend = getattr(torch, kind.type, None) if kind is not None else None
+    if backend is not None and hasattr(backend, "is_initialized") and backend.is_initialized():
+        name = f"{backend.__name__} generator"
+        found.append(_generator(name, backend.get_rng_state, backend.set_rng_state, torch.equal))
+    return found
+
+
+def _generator(name: str, read: Callable[[], Any], put: Callable[[Any], object], same: Any) -> Kind:
+    return Kind(name, read, put, lambda value, than: name, same, role="generator")
+
+
+def _same_numpy(one: Any, other: Any) -> bool:
+    """``numpy.random.get_state()``: a name, an array, and three numbers."""
+    return one[0] == other[0] and one[2:] == other[2:] and bool((one[1] == other[1]).all())
+
+
+# ---- run_settings ----------------------------------------------------------------------------------------------------
+# What a run changes in the process, and puts back whatever happens.
+
+
+@contextlib.contextmanager
+def preserved_state() -> Iterator[None]:
+    """Put all that `process_state` knows back, random generators included.
+
+    Accelerator generators are included where an accelerator was in use before. Where modules were imported meanwhile,
+    warning filters and variables of the environment stay as they are: they may be the modules' own.
+    """
+    before = ProcessState()
+    try:
+        yield
+    finally:
+        before.put_back(without=before.left_to_imports)
+
+
+_alone = threading.RLock()
+
+
+@contextlib.contextmanager
+def measured_alone() -> Iterator[None]:
+    """One thread of the process measures; it may measure within what it measures.
+
+    Two at once would be in each other's times, and each would put back what the other had set: of two that send stdout
+    elsewhere the one that ends last puts back the other's.
+
+    Raises:
+        Busy: another thread does.
+    """
+    if not _alone.acquire(blocking=False):
+        raise Busy("another thread is measuring: run one after the other, or compare both in one cell")
+    try:
+        yield
+    finally:
+        _alone.release()
+
+
+@contextlib.contextmanager
+def collector(*, is_on: bool) -> Iterator[None]:
+    """Collect what is young, then keep the cyclic collector off, or on.
+
+    A full collection takes 65 to 120 ms with torch loaded, a large part of what a short cell may cost, and what is old
+    does not run in the blocks either way.
+    """
+    was = gc.isenabled()
+    gc.collect(1)
+    _switch_collector(is_on)
+    try:
+        yield
+    finally:
+        _switch_collector(was)
+
+
+def _switch_collector(on: bool) -> None:
+    (gc.enable if on else gc.disable)()
+
+
+def set_threads(threads: int) -> None:
+    """Set torch's intra-op threads; nothing happens when that many are set already (a set rebuilds the team)."""
+    import torch
+
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
+
+
+_WARNING = re.compile(r"\S.*:\d+: \w*Warning: ")
+"""Begins a warning as Python writes it."""
+
+
+class CountingSink(io.TextIOBase):
+    """A text stream that keeps nothing but the number of characters it was given, those of warnings apart: code that is
+    warned of something prints nothing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.characters = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if not _WARNING.match(text):
+            self.characters += len(text)
+        return len(text)
+
+    def close(self) -> None:
+        """Do nothing: code that closes its output goes on writing to nowhere."""
+
+
+class Unclosable(io.TextIOBase):
+    """Another stream, which code may write to but not close."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        written: int = self._stream.write(text)
+        return written
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Do nothing: the stream is the kernel's."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class MainThreadShown(io.TextIOBase):
+    """A stream for the code of another thread, past which the main thread writes to the stream that was there: what it
+    shows is another cell's.
+
+    Args:
+        there: of the main thread; ``stream``: of all others.
+    """
+
+    def __init__(self, there: Any, stream: io.TextIOBase) -> None:
+        super().__init__()
+        self._there, self._stream = there, stream
+        self._main = threading.main_thread().ident
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        stream = self._there if threading.get_ident() == self._main else self._stream
+        written: int = stream.write(text)
+        return written
+
+    def flush(self) -> None:
+        (self._there if threading.get_ident() == self._main else self._stream).flush()
+
+    def close(self) -> None:
+        """Do nothing: one of the streams is the kernel's."""
+
+
+SINK_CODES = tuple(
+    function.__code__
+    for kind in (CountingSink, MainThreadShown, Unclosable)
+    for function in (kind.write, kind.writable, kind.close)
+)
+"""Of ours that run within the user's calls."""
+
+
+@contextlib.contextmanager
+def output_to(stdout: io.TextIOBase, stderr: io.TextIOBase) -> Iterator[None]:
+    """Send Python's stdout and stderr elsewhere: a timed body that prints would flood the notebook. Where that is on
+    another thread, the main one still shows what it prints."""
+    if threading.current_thread() is not threading.main_thread():
+        stdout, stderr = MainThreadShown(sys.stdout, stdout), MainThreadShown(sys.stderr, stderr)
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+        yield

@@ -1,0 +1,1 @@
+"""What was compiled during a profile, and where graphs broke."""

@@ -1,0 +1,1 @@
+"""Whether the cores were used well while a profile ran."""

@@ -1,0 +1,1 @@
+"""How near ops come to what the machine can do."""

@@ -1,0 +1,504 @@
+"""Texts of the user's code: which code gets lines of its own, files as they were when they were compiled."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import importlib.util
+import inspect
+import linecache
+import os
+import re
+import sys
+import textwrap
+import tokenize
+import types
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+from torchbench_magic.cell_text import CellText
+from torchbench_magic.errors import OptionError
+from torchbench_magic.process.code import closed_over, codes_within
+from torchbench_magic.process.frame_owner import is_library_file
+
+__all__ = [
+    "names_around",
+    "names_in",
+    "RecordedFiles",
+    "resolve_lines_of",
+    "Statements",
+    "read_statements",
+    "FileTexts",
+    "texts_of",
+    "Recompiled",
+]
+
+# ---- variable_names --------------------------------------------------------------------------------------------------
+# Which variables code can name: what it uses of them, and what they hold.
+
+
+def names_in(code: CodeType) -> Iterator[str]:
+    """The variables that a code, and the functions within it, name."""
+    return (name for part in codes_within(code) for name in (*part.co_names, *part.co_freevars))
+
+
+def names_around(target: Callable[[], object]) -> dict[str, Any]:
+    """The variables that a function can name: its module's, and those of the functions around it."""
+    function = inspect.unwrap(target)
+    around = closed_over(function) if isinstance(function, FunctionType) else {}
+    return dict(getattr(function, "__globals__", {})) | around
+
+
+# ---- scope -----------------------------------------------------------------------------------------------------------
+# Which code gets lines of its own: the user's, not the libraries'.
+
+
+class RecordedFiles:
+    """Says of a code's file name whether its lines are recorded.
+
+    In are: the files of ``always``, cells, files under ``extra``, and ``.py`` files under ``root`` but libraries'.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        cells: Callable[[str], CellText | None],
+        extra: Sequence[str] = (),
+        always: Collection[str] = (),
+    ) -> None:
+        self._root = os.path.realpath(root)
+        self._cells = cells
+        self._extra = tuple(extra)
+        self._always = frozenset(always)
+
+    def __call__(self, file: str) -> bool:
+        if file in self._always or self._cells(file) is not None:
+            return True
+        if file.startswith("<") and file.endswith(">"):
+            return False
+        path = _real(file) if os.path.isabs(file) else os.path.realpath(file)
+        if any(_under(path, prefix) for prefix in self._extra):
+            return True
+        return path.endswith(".py") and _under(path, self._root) and not is_library_file(file)
+
+
+@lru_cache(maxsize=1 << 15)
+def _real(file: str) -> str:
+    """Remembered from run to run: some 30 us a file, which would be the time of the line that calls into it first."""
+    return os.path.realpath(file)
+
+
+def _under(path: str, prefix: str) -> bool:
+    return path == prefix or path.startswith(prefix.rstrip(os.sep) + os.sep)
+
+
+def resolve_lines_of(names: Sequence[str]) -> tuple[str, ...]:
+    """Paths of the modules, files and folders named by ``--lines-of``.
+
+    A name that is an existing path is that path; any other is a module (a package means all its files).
+    Raises OptionError for a name that is neither.
+    """
+    return tuple(_resolved(name) for name in names)
+
+
+def _resolved(name: str) -> str:
+    path = Path(name).expanduser()
+    if name and path.exists() and (path.suffix == ".py" or os.sep in name or path.is_dir()):
+        return os.path.realpath(path)
+    origin = getattr(sys.modules.get(name), "__file__", None)
+    if origin is None and all(part.isidentifier() for part in name.split(".")):
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            spec = None
+        origin = spec.origin if spec is not None and spec.has_location else None
+    if origin is None:
+        raise OptionError(f"--lines-of {name}: no Python module and no path of that name")
+    if not origin.endswith(".py"):
+        raise OptionError(f"--lines-of {name}: {Path(origin).name} is compiled and has no Python lines")
+    return os.path.realpath(Path(origin).parent if Path(origin).name == "__init__.py" else origin)
+
+
+# ---- statement_lines -------------------------------------------------------------------------------------------------
+# What the text of a source says about its lines: which lines are one statement, where a function is defined.
+#
+# A call written over several lines comes back to its first line, so that line gets two line events for one run.
+# To count how often a line *ran*, the lines of one statement are taken together.
+
+
+@dataclass(frozen=True)
+class Statements:
+    """Lines of one source.
+
+    Attributes:
+        first: line -> first line of its statement, for lines of statements that span several.
+        definition: first line of a decorated function or class (its decorator) -> line of its ``def``.
+        with_end: line of a ``with`` -> last line of its block; leaving the block comes back to the ``with``.
+        numpy_calls: line -> calls on it that go to numpy or leave torch, as written ("np.argwhere").
+    """
+
+    first: Mapping[int, int] = field(default_factory=dict)
+    definition: Mapping[int, int] = field(default_factory=dict)
+    with_end: Mapping[int, int] = field(default_factory=dict)
+    numpy_calls: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+def read_statements(*texts: str) -> Statements:
+    """Read the first of ``texts`` that is Python (a cell's visible text need not be); empty if none is."""
+    for text in texts:
+        try:
+            tree = ast.parse(re.sub(r"\A(\s*)%%", r"\1# ", text))  # a leading cell magic is a comment; lines stay
+        except (SyntaxError, ValueError):
+            continue
+        return _read(tree)
+    return Statements()
+
+
+def _read(tree: ast.Module) -> Statements:
+    first: dict[int, int] = {}
+    definition: dict[int, int] = {}
+    with_end: dict[int, int] = {}
+    calls: dict[int, list[str]] = {}
+    numpy_names = _numpy_names(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt):
+            start, end = _span(node)
+            if end > start:
+                first.update(dict.fromkeys(range(start, end + 1), start))
+            if start < node.lineno:
+                definition[start] = node.lineno
+            if isinstance(node, ast.With | ast.AsyncWith):
+                with_end.update(dict.fromkeys(range(start, end + 1), node.end_lineno or end))
+        elif isinstance(node, ast.Call) and (name := _leaves_torch(node, numpy_names)):
+            calls.setdefault(node.lineno, []).append(name)
+    named = {line: tuple(dict.fromkeys(names)) for line, names in calls.items()}
+    return Statements(first, definition, with_end, named)
+
+
+def _span(node: ast.stmt) -> tuple[int, int]:
+    """First and last line of a simple statement, or of the head of a compound one, decorators included."""
+    start = _start(node)
+    inner = [part for name in ("body", "cases", "handlers") for part in getattr(node, name, [])]
+    if not inner:
+        return start, node.end_lineno or node.lineno
+    return start, max(node.lineno, min(_start(part) for part in inner) - 1)
+
+
+def _start(node: ast.AST) -> int:
+    """Line on which ``node`` begins: its first decorator, or the pattern of a ``case``."""
+    if isinstance(node, ast.match_case):
+        return int(node.pattern.lineno)
+    lines: list[int] = [decorator.lineno for decorator in getattr(node, "decorator_list", [])]
+    return min([*lines, int(getattr(node, "lineno", 1))])
+
+
+def _numpy_names(tree: ast.Module) -> frozenset[str]:
+    """Names that mean the module numpy; the two usual ones always, since an earlier cell may import it."""
+    names = {"np", "numpy"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(a.asname or a.name.split(".")[0] for a in node.names if a.name.split(".")[0] == "numpy")
+    return frozenset(names)
+
+
+def _leaves_torch(call: ast.Call, numpy_names: frozenset[str]) -> str:
+    """``np.argwhere`` or ``.numpy()`` as written; empty for any other call."""
+    if not isinstance(call.func, ast.Attribute):
+        return ""
+    if call.func.attr == "numpy":
+        return ".numpy()"
+    root: ast.expr = call.func
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    return ast.unparse(call.func) if isinstance(root, ast.Name) and root.id in numpy_names else ""
+
+
+# ---- file_texts ------------------------------------------------------------------------------------------------------
+# Texts of the user's files as they were: what was compiled may not be what the file holds now.
+#
+# Python keeps no text of what it imports. So the files of the user's modules are read when the module is first seen,
+# and again when the file has changed since: after each cell of a notebook and at the start of each profile.
+
+_MOST_TEXTS = 8  # of one file that are kept
+_MOST_BYTES = 2_000_000  # of one text
+_seen: dict[str, list[str]] = {}  # file -> its texts, the oldest first
+_read_as: dict[str, tuple[int, ...]] = {}  # file -> what told it apart when it was last read, for whomever
+_of_modules: dict[str, tuple[weakref.ref[types.ModuleType], str | None]] = {}
+"""Name of a module -> the module, and its file if that may be the user's: each profile looks at thousands of them."""
+
+
+class FileTexts:
+    """Reads the files of modules when they are imported and when they change.
+
+    Args:
+        wanted: says of a file name whether its text may be needed.
+    """
+
+    def __init__(self, wanted: Callable[[str], bool]) -> None:
+        self._wanted = wanted
+        self._modules = 0
+        self._names: set[str] = set()
+        self._files: dict[str, tuple[int, ...]] = {}  # file -> what told it apart when it was read
+
+    def look(self) -> None:
+        """Read what is new or has changed. Without either it costs some microseconds."""
+        if len(sys.modules) != self._modules:
+            self._modules = len(sys.modules)
+            for name in sys.modules.keys() - self._names:
+                self._names.add(name)
+                file = _file_of(name)
+                if file is not None and file not in self._files and self._wanted(file):
+                    self._files[file] = ()
+        for file, before in self._files.items():
+            now = _state(file)
+            if now != before and now:
+                self._files[file] = now
+                if _read_as.get(file) != now:  # each profile looks anew at all files
+                    _read_as[file] = now
+                    _keep(file)
+
+
+def texts_of(file: str) -> list[str]:
+    """The texts that a code object with this file name may have come from, the newest first: what the file holds now,
+    what Python shows of it, what was seen of it before. Empty where there is none."""
+    entry = linecache.cache.get(file)
+    shown = "".join(entry[2]) if entry is not None and len(entry) == 4 else ""
+    now = _text_of_file(file)
+    if now is None and not shown:
+        shown = "".join(linecache.getlines(file))
+    every = [now, shown, *reversed(_seen.get(file, ()))]
+    return list(dict.fromkeys(text for text in every if text))
+
+
+def _file_of(name: str) -> str | None:
+    """The Python file of a module that may be the user's."""
+    module = sys.modules.get(name)
+    if module is None:
+        return None
+    if (known := _of_modules.get(name)) is not None and known[0]() is module:
+        return known[1]
+    try:  # not by `getattr`: a module that loads itself when it is asked would be loaded
+        file = types.ModuleType.__getattribute__(module, "__dict__").get("__file__")
+    except (TypeError, AttributeError):  # what somebody has put there is no module
+        return None
+    its = file if isinstance(file, str) and file.endswith(".py") and not is_library_file(file) else None
+    _of_modules[name] = weakref.ref(module), its
+    return its
+
+
+def _state(file: str) -> tuple[int, ...]:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+
+
+def _text_of_file(file: str) -> str | None:
+    try:
+        with tokenize.open(file) as opened:
+            return opened.read()
+    except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
+        return None
+
+
+def _keep(file: str) -> None:
+    text = _text_of_file(file)
+    if text is None or len(text) > _MOST_BYTES:
+        return
+    texts = _seen.setdefault(file, [])
+    if text in texts:
+        texts.remove(text)
+    texts.append(text)
+    del texts[:-_MOST_TEXTS]
+
+
+# ---- recompiled ------------------------------------------------------------------------------------------------------
+# Whether a code object came from a text: the text is compiled again, and the instructions are compared.
+#
+# A file can be edited after its import, reloaded while somebody keeps the old function, or patched by IPython's
+# ``%autoreload 2``, which compiles a changed function on its own, from ``ast.unparse``, with line numbers that start at
+# 1 (``IPython/extensions/deduperreload``), and leaves functions that only moved as they are. So the name and the first
+# line of a code object prove nothing. Its instructions, names and constants do: where the text compiles to the same
+# ones, each instruction's line in the text is the line that ran.
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_PATCHED = "__autoreload_class__."  # the class round a method that IPython compiles on its own
+_KIND = (
+    inspect.CO_VARARGS
+    | inspect.CO_VARKEYWORDS
+    | inspect.CO_GENERATOR
+    | inspect.CO_COROUTINE
+    | inspect.CO_ASYNC_GENERATOR
+)  # flags that say what a function is; those of ``__future__`` differ in code that IPython patched
+
+
+@dataclass(frozen=True)
+class Recompiled:
+    """The code objects that a text compiles to.
+
+    Attributes:
+        tree: of the text; empty where the text is no Python.
+        file: what it is compiled as.
+        codes: qualified name -> the code objects of that name, in the order of the text.
+    """
+
+    tree: ast.Module
+    file: str
+    codes: Mapping[str, tuple[CodeType, ...]]
+
+    @classmethod
+    def of(cls, text: str, file: str) -> Recompiled:
+        """Of the text of a module; without any code where the text is no Python."""
+        try:
+            tree = ast.parse(text)
+            module = compile(text, file, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError):
+            return cls(ast.Module([], []), file, {})
+        found: defaultdict[str, list[CodeType]] = defaultdict(list)
+        for code in codes_within(module):
+            found[code.co_qualname].append(code)
+        return cls(tree, file, {name: tuple(codes) for name, codes in found.items()})
+
+    def lines_of(self, ran: CodeType) -> Mapping[int, int] | None:
+        """Line that ``ran`` counts -> line of the text, where the text compiles to its instructions; else None.
+
+        None too where several functions of that name do, and nothing tells which of them it is.
+        """
+        alike: list[tuple[str, Mapping[int, int]]] = [
+            (code.co_qualname, moved) for code in self._named(ran) if (moved := _lines_between(ran, code))
+        ]
+        if not ran.co_qualname.startswith(_PATCHED):
+            for _, lines in alike:
+                if all(old == new for old, new in lines.items()):
+                    return lines
+        alike = alike or list(self._patched(ran))
+        if len(alike) > 1:
+            owners = _owners(ran)
+            alike = [(name, lines) for name, lines in alike if name in owners]
+        return alike[0][1] if len(alike) == 1 else None
+
+    def has_one_there(self, ran: CodeType) -> bool:
+        """Whether a function of that name stands where ``ran`` says that it does."""
+        return any(code.co_firstlineno == ran.co_firstlineno for code in self._named(ran))
+
+    def _named(self, ran: CodeType) -> Iterator[CodeType]:
+        name = ran.co_qualname
+        if not name.startswith(_PATCHED):
+            yield from self.codes.get(name, ())
+            return
+        name = name.removeprefix(_PATCHED)
+        for other, codes in self.codes.items():
+            if other == name or other.endswith(f".{name}"):
+                yield from codes
+
+    def _patched(self, ran: CodeType) -> Iterator[tuple[str, Mapping[int, int]]]:
+        """(qualified name, lines) of each function that IPython would have compiled to ``ran``.
+
+        A statement that it puts on one line can have other instructions than one over several: CPython calls a method
+        in another way there. So the function is compiled as ``deduperreload`` does, and its tree gives the lines.
+        """
+        is_method = ran.co_qualname.startswith(_PATCHED)
+        name, _, nested = ran.co_qualname.removeprefix(_PATCHED).partition(".")
+        for outer, function in _functions(self.tree, name):
+            if bool(outer) != is_method:
+                continue
+            text = textwrap.dedent(ast.unparse(function))
+            if is_method:
+                text = f"class {_PATCHED[:-1]}:\n" + textwrap.indent(text, "    ")
+            for decorated in (True, False):
+                module = ast.parse(text)
+                patch: Any = module.body[0] if not is_method else module.body[0].body[0]  # type: ignore[attr-defined]
+                lines = _lines_of_statements(patch, function)
+                if not decorated:
+                    patch.decorator_list = []
+                codes = codes_within(compile(module, self.file, "exec", dont_inherit=True))
+                of_name = (code for code in codes if code.co_qualname == ran.co_qualname)
+                found = [_lines_between(ran, code) for code in of_name]
+                if any(each and all(old == new for old, new in each.items()) for each in found):
+                    lines[ran.co_firstlineno] = lines.get(ran.co_firstlineno, function.lineno)
+                    yield f"{outer}{name}" + (f".{nested}" if nested else ""), lines
+                    break
+
+
+def _functions(node: ast.AST, name: str, outer: str = "") -> Iterator[tuple[str, _Function]]:
+    """(classes around it, with a dot behind each, function) of every function of that name in no other function."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef):
+            yield from _functions(child, name, f"{outer}{child.name}.")
+        elif isinstance(child, _Function):
+            if child.name == name:
+                yield outer, child
+        elif isinstance(child, ast.stmt):
+            yield from _functions(child, name, outer)
+
+
+def _lines_of_statements(patch: ast.AST, function: ast.AST) -> dict[int, int]:
+    """Line of a patch -> line of the text, by the statements (and what else has a line) of two trees that are alike."""
+    found: dict[int, int] = {}
+    for new, old in zip(ast.walk(patch), ast.walk(function), strict=True):
+        line, of_text = getattr(new, "lineno", None), getattr(old, "lineno", None)
+        if line is not None and of_text is not None:
+            found[line] = min(of_text, found.get(line, of_text))
+    return found
+
+
+def _owners(code: CodeType) -> frozenset[str]:
+    """Qualified names of the functions that have this code; IPython's patches keep the function's own."""
+    holders = (each for each in gc.get_referrers(code) if isinstance(each, FunctionType))
+    return frozenset(function.__qualname__ for function in holders if function.__code__ is code)
+
+
+def _lines_between(ran: CodeType, code: CodeType) -> dict[int, int] | None:
+    """Lines of ``ran`` -> the first line of ``code`` with the same instructions; None where the two differ."""
+    if not _is_same(ran, code):
+        return None
+    found = {ran.co_firstlineno: code.co_firstlineno}
+    for old, new in zip(_line_by_instruction(ran), _line_by_instruction(code), strict=True):
+        if old is not None and new is not None and old != ran.co_firstlineno:
+            found[old] = min(new, found.get(old, new))
+    return found
+
+
+def _line_by_instruction(code: CodeType) -> list[int | None]:
+    lines: list[int | None] = []
+    for start, end, line in code.co_lines():
+        lines += [line] * ((end - start) // 2)
+    return lines
+
+
+def _is_same(one: CodeType, other: CodeType) -> bool:
+    """Whether two code objects are the same but for their lines, and those nested in them too."""
+    if one.co_name != other.co_name and not one.co_qualname.startswith(_PATCHED):
+        return False
+    return (
+        one.co_code == other.co_code
+        and one.co_names == other.co_names
+        and one.co_varnames == other.co_varnames
+        and one.co_freevars == other.co_freevars
+        and one.co_cellvars == other.co_cellvars
+        and (one.co_argcount, one.co_posonlyargcount, one.co_kwonlyargcount)
+        == (other.co_argcount, other.co_posonlyargcount, other.co_kwonlyargcount)
+        and one.co_flags & _KIND == other.co_flags & _KIND
+        and one.co_exceptiontable == other.co_exceptiontable
+        and len(one.co_consts) == len(other.co_consts)
+        and all(map(_is_same_constant, one.co_consts, other.co_consts))
+    )
+
+
+def _is_same_constant(one: object, other: object) -> bool:
+    if isinstance(one, CodeType) and isinstance(other, CodeType):
+        return _is_same(one, other)
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, str) and isinstance(other, str) and "\n" in one:
+        return one.split() == other.split()  # IPython indents what it compiles, long strings included
+    if isinstance(one, frozenset):
+        return one == other
+    return repr(one) == repr(other)  # tells 1 from True and 0.0 from -0.0, also within a tuple

@@ -1,0 +1,1 @@
+"""Training loops: marks and hooks while one runs, its steps and phases, the table, and how it looks."""

@@ -1,0 +1,577 @@
+"""From marks to phases: spans, where steps begin and end, evaluations, what compiled code leaves untold."""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
+
+from torchbench_magic.errors import Busy
+from torchbench_magic.process.dynamo import is_compiled
+from torchbench_magic.results import Doubt
+from torchbench_magic.units import count
+
+from .hooks import GRAD
+from .marks import (
+    BACKWARD,
+    COMPILED,
+    FORWARD,
+    INPUT,
+    LOSS,
+    OPTIMIZER,
+    STEP,
+    TRANSFER,
+    UNCLEARED,
+    WIDTH,
+    ZERO_GRAD,
+    LoopMarks,
+)
+
+__all__ = [
+    "marking",
+    "note_step",
+    "Span",
+    "pieces_of",
+    "said_steps",
+    "spans_of",
+    "with_loop_heads",
+    "asked_steps",
+    "recognised_steps",
+    "Leads",
+    "evaluation_passes",
+    "calls_without_phases",
+    "compiled_phases",
+    "compiled_steps",
+]
+
+# ---- current ---------------------------------------------------------------------------------------------------------
+# Which marks a ``step()`` of the code belongs to.
+
+_current: LoopMarks | None = None
+
+
+@contextlib.contextmanager
+def marking(marks: LoopMarks) -> Iterator[None]:
+    """Steps that the code says go into ``marks``.
+
+    Raises:
+        Busy: another one's do already.
+    """
+    global _current
+    if _current is not None:
+        raise Busy("a profile of phases is already running; a second one cannot start inside it")
+    _current = marks
+    try:
+        yield
+    finally:
+        _current = None
+
+
+def note_step() -> None:
+    """The code says that a step ends here; nothing where no phases are recorded."""
+    if _current is not None:
+        _current.step()
+
+
+# ---- spans -----------------------------------------------------------------------------------------------------------
+# From marks to the stretches of phases: what began and ended, and what of it was inside what.
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One phase from its beginning to its end.
+
+    Attributes:
+        begin, end: Unix ns.
+        phase: number of the phase, as in `marks`.
+        place: number of its line; -1 for none.
+        fact: number of the loader or the optimizer, or the flags of a module's call; -1 where there is none.
+        is_inner: it ran within another phase.
+        in_backward: within a backward pass.
+        is_uncleared: the step of an optimizer whose gradients nothing has cleared since its step before.
+        is_head: the head of a ``for`` loop; another input is a DataLoader's.
+    """
+
+    begin: int
+    end: int
+    phase: int
+    place: int
+    fact: int = -1
+    is_inner: bool = False
+    in_backward: bool = False
+    is_uncleared: bool = False
+    is_head: bool = False
+
+
+def spans_of(record: Sequence[int]) -> list[Span]:
+    """All spans of a record of `LoopMarks`, by their beginning. What never ended (a Ctrl-C) is left out, and so is a
+    transfer that moved nothing."""
+    running: list[tuple[int, int, int]] = []  # (begin, phase, place)
+    found: list[Span] = []
+    uncleared: set[int] = set()  # when these began
+    for at in range(0, len(record) - WIDTH + 1, WIDTH):
+        time, mark, place, fact = record[at], record[at + 1], record[at + 2], record[at + 3]
+        if mark in (STEP, COMPILED):
+            continue
+        if mark == UNCLEARED:
+            uncleared.update(begin for begin, _, _ in running[-1:])
+        elif mark > 0:
+            running.append((time, mark, place))
+        elif any(phase == -mark for _, phase, _ in running):
+            while running[-1][1] != -mark:
+                running.pop()
+            begin, phase, where = running.pop()
+            if phase != TRANSFER or fact == 1:
+                backward = any(around == BACKWARD for _, around, _ in running)
+                found.append(Span(begin, time, phase, where, fact, bool(running), backward, begin in uncleared))
+    return sorted(found, key=lambda span: (span.begin, -span.end))
+
+
+def said_steps(record: Sequence[int], spans: Sequence[Span]) -> list[tuple[int, int]] | None:
+    """(begin, end) of each step where the code itself said that a step ends, Unix ns; None where it never did.
+
+    Args:
+        spans: by their beginning; the first step begins with the first of them.
+    """
+    said = [record[at] for at in range(0, len(record) - WIDTH + 1, WIDTH) if record[at + 1] == STEP]
+    if not said:
+        return None
+    first = min([span.begin for span in spans[:1]] + [said[0]])
+    return list(zip([first, *said], said, strict=False))
+
+
+def with_loop_heads(spans: Sequence[Span], heads: Iterable[Span]) -> list[Span]:
+    """The spans, and those of the heads of ``for`` loops in which a loop gets its next item: input too.
+
+    A head that runs the training itself (a generator of losses) is none, and one within another phase (a model's loop
+    over its layers) is part of that.
+    """
+    work = sorted(span.begin for span in spans if span.phase in (BACKWARD, OPTIMIZER))
+    around = [span for span in spans if not span.is_inner]
+    begins = [span.begin for span in around]
+
+    def is_apart(head: Span) -> bool:
+        at = bisect_right(begins, head.begin) - 1
+        inside = at >= 0 and around[at].end > head.begin
+        first = bisect_left(work, head.begin)
+        return not inside and not (first < len(work) and work[first] < head.end)
+
+    return sorted([*spans, *filter(is_apart, heads)], key=lambda span: (span.begin, -span.end))
+
+
+def pieces_of(spans: Iterable[Span]) -> list[Span]:
+    """The spans (by their beginning) without what they have in common: the innermost has the time.
+
+    What a backward pass runs (a checkpoint calls its module again) is backward, an input within an input is one, and a
+    module that a loader calls (a data set that encodes its samples) makes input.
+    """
+    pieces: list[Span] = []
+    stack: list[Span] = []
+    at, loads_until = 0, 0
+
+    def until(moment: int) -> None:
+        nonlocal at
+        if stack and moment > at:
+            pieces.append(replace(stack[-1], begin=at, end=moment))
+        at = max(at, moment)
+
+    for span in spans:
+        while stack and stack[-1].end <= span.begin:
+            until(stack[-1].end)
+            stack.pop()
+        if span.phase == INPUT and not span.is_head:
+            loads_until = max(loads_until, span.end)
+        if stack and (stack[-1].phase == BACKWARD or (stack[-1].phase == INPUT and span.phase == INPUT)):
+            continue
+        if stack and span.phase in (FORWARD, LOSS) and span.begin < loads_until:
+            continue
+        until(span.begin)
+        if not stack:
+            at = span.begin
+        stack.append(replace(span, end=min(span.end, stack[-1].end)) if stack else span)
+    while stack:
+        until(stack[-1].end)
+        stack.pop()
+    return pieces
+
+
+# ---- step_bounds -----------------------------------------------------------------------------------------------------
+# Where the steps of a training loop begin and end, recognised from what its optimizers and its loader do.
+#
+# A step ends where an iteration does. With every step of an optimizer there is one, or (gradient accumulation) some: so
+# a step begins where the loop first asks for input after an optimizer's step, and without input with the phase that
+# most steps begin with, or the first after it. What lies between belongs to the step that was: a checkpoint, logging,
+# an evaluation. A batch that several steps of an optimizer are made with (PPO: epochs over each rollout) is input of
+# the first of them.
+
+FEWEST = 2
+"""Optimizer steps: one alone is no loop."""
+_USUAL = 0.6  # of the stretches between optimizer steps in which the loop's own input is asked for
+_IN_TURN = 0.8  # of the steps of one optimizer that have one of every other between them: they are one step
+_RARE = 10  # times as many steps as another optimizer has: the other one has nothing to do with this loop
+
+_Key = tuple[int, ...]
+
+
+def asked_steps(spans: Sequence[Span], ends: Sequence[int]) -> list[tuple[int, int]]:
+    """(begin, end) of each step, of a loop that asks for input in each and once more to end; else none.
+
+    Args:
+        spans: by their beginning, heads of loops included.
+        ends: moments, one in each step.
+    """
+    if len(ends) < FEWEST:
+        return []
+    asked, often = _asking(spans, ends, by_line=True)
+    edges = [bisect_left(asked, moment) for moment in ends]
+    starts = [asked[at - min(often, at)] for at in edges if at]
+    rarely = _rarely_asked(spans, ends)
+    starts = [_with_rare(start, before, rarely) for start, before in zip(starts, (-1, *ends), strict=False)]
+    if len(starts) < len(ends) or len(set(edges)) < len(ends) or edges[-1] >= len(asked):
+        return []
+    return list(zip(starts, [*starts[1:], asked[edges[-1]]], strict=True))
+
+
+def recognised_steps(spans: Sequence[Span], end: int) -> list[tuple[int, int]]:
+    """(begin, end) of each step, Unix ns, one after the other; none where there are fewer than `FEWEST`.
+
+    Args:
+        spans: by their beginning, heads of loops included.
+        end: of the body.
+    """
+    ends = _ends(spans)
+    if len(ends) < FEWEST:
+        return []
+    found = _asking(spans, ends)
+    apart = [span for span in spans if not span.is_inner and (span.phase != OPTIMIZER or span.fact >= 0)]
+    first = [span.begin for span in apart]
+    rarely = _rarely_asked(spans, ends)
+    opening = _opening(apart, first, ends)
+    starts = []
+    for at, last in enumerate(ends):
+        before = ends[at - 1] if at else -1
+        asked = found[0][bisect_left(found[0], before) : bisect_left(found[0], last)]
+        after = bisect_left(first, before)
+        if asked:
+            starts.append(asked[-min(found[1], len(asked))])
+        elif at:
+            mine = apart[after : bisect_left(first, last)]
+            opens = (span.begin for span in mine if (span.phase, span.place) == opening)
+            starts.append(next(opens, mine[0].begin if mine else before))
+        else:
+            starts.append(_first_start(apart, ends))
+        starts[-1] = _with_rare(starts[-1], before, rarely)
+    return list(zip(starts, [*starts[1:], _last_end(spans, rarely or found[0], ends[-1], end)], strict=True))
+
+
+def _ends(spans: Sequence[Span]) -> list[int]:
+    """When each step of the loop has made its optimizers' steps."""
+    steppers = [s for s in spans if s.phase == OPTIMIZER and s.fact >= 0 and not s.is_inner]
+    if not steppers:  # optimizers that step within the backward pass, parameter by parameter
+        inside = [s.begin for s in spans if s.phase == OPTIMIZER and s.in_backward]
+        passes = [s for s in spans if s.phase == BACKWARD and not s.is_inner]
+        return [s.end for s in passes if bisect_left(inside, s.end) > bisect_left(inside, s.begin)]
+    by_one: dict[int, list[int]] = defaultdict(list)
+    anew = _made_anew(spans, steppers)
+    for span in steppers:
+        by_one[anew.get(span.fact, span.fact)].append(span.end)
+    leading = _leading(by_one)
+    return sorted(by_one[leading] if leading is not None else [span.end for span in steppers])
+
+
+def _made_anew(spans: Sequence[Span], steppers: Sequence[Span]) -> dict[int, int]:
+    """Of optimizers that step once and on one line, each after a backward pass of its own, the number of the first:
+    the loop makes its optimizer anew in each step."""
+    often = Counter(span.fact for span in steppers)
+    by_place: dict[int, list[Span]] = defaultdict(list)
+    for span in steppers:
+        if often[span.fact] == 1:
+            by_place[span.place].append(span)
+    passes = [span.begin for span in spans if span.phase == BACKWARD and not span.is_inner]
+    return {
+        span.fact: mine[0].fact
+        for mine in by_place.values()
+        if all(bisect_left(passes, a.end) < bisect_left(passes, b.begin) for a, b in pairwise(mine))
+        for span in mine
+    }
+
+
+def _leading(by_one: Mapping[int, Sequence[int]]) -> int | None:
+    """The optimizer whose step is the last of each of the loop's steps, of several that take turns; else None."""
+    most = max(len(ends) for ends in by_one.values())
+    counted = {one: ends for one, ends in by_one.items() if len(ends) * _RARE >= most}
+    fewest = min(len(ends) for ends in counted.values())
+    rarest = [one for one, ends in counted.items() if len(ends) <= fewest + 1]
+    leading = max(rarest, key=lambda one: counted[one][0])
+    ends = counted[leading]
+    for other, moments in counted.items():
+        if other == leading:
+            continue
+        between = sum(bisect_left(moments, b) > bisect_right(moments, a) for a, b in pairwise(ends))
+        if between < _IN_TURN * (len(ends) - 1):
+            return None
+    return leading
+
+
+def _asking(spans: Sequence[Span], ends: Sequence[int], *, by_line: bool = False) -> tuple[list[int], int]:
+    """(when the loop asks for its input, how often it does so in a step): of all inputs that are asked for in most
+    steps, the one that is asked for once, and of these the first; empty where none is.
+
+    Args:
+        by_line: loaders of one line are one: each epoch may make its own.
+    """
+    by_loader: dict[_Key, list[int]] = defaultdict(list)
+    by_place: dict[_Key, list[int]] = defaultdict(list)
+    last: _Key | None = None
+    for span in spans:
+        if span.in_backward:
+            continue
+        if span.phase != INPUT:
+            last = None
+            continue
+        if span.is_inner:
+            continue
+        key = (span.place, span.fact)
+        if key != last:  # the making of an iterator, and its first batch, are one
+            by_loader[key].append(span.begin)
+            by_place[(span.place,)].append(span.begin)
+        last = key
+    for keys in (by_place,) if by_line else (by_loader, by_place):
+        counted = {key: found for key, moments in keys.items() if (found := _per_step(moments, ends)) is not None}
+        if counted:
+            best = min(counted, key=lambda key: (abs(counted[key][0] - 1), counted[key][1]))
+            return keys[best], max(int(counted[best][0]), 1)
+    return [], 1
+
+
+def _rarely_asked(spans: Sequence[Span], ends: Sequence[int]) -> list[int]:
+    """When the loop asks a loader for a batch that several steps are made with; empty where each step has its own.
+
+    That is a loader which is asked before the first optimizer's step and then in fewer steps than the loop's own input,
+    once in each of these: an evaluation asks for all its batches at once, or not before the first step. Of several it
+    is the one that is asked least, around the others.
+    """
+    around = [span for span in spans if span.phase == INPUT and span.is_head and not span.in_backward]
+    begins = [span.begin for span in around]
+    by_loader: dict[int, list[int]] = defaultdict(list)
+    last: int | None = None
+    for span in spans:
+        if span.phase != INPUT:
+            last = None
+        elif span.fact >= 0 and not span.is_inner and not span.in_backward:
+            if span.fact != last:
+                at = bisect_right(begins, span.begin) - 1  # the head of a loop that asks this loader
+                is_asked_by_head = at >= 0 and around[at].end >= span.end
+                by_loader[span.fact].append(begins[at] if is_asked_by_head else span.begin)
+            last = span.fact
+    rare = []
+    for moments in by_loader.values():
+        edges = [bisect_left(moments, moment) for moment in ends]
+        counts = [high - low for low, high in pairwise(edges) if high > low]
+        if edges[0] and counts and median(counts) == 1 and len(counts) < _USUAL * (len(ends) - 1):
+            rare.append(moments)
+    return min(rare, key=len, default=[])
+
+
+def _with_rare(start: int, before: int, rarely: Sequence[int]) -> int:
+    """The beginning of a step: with the batch that is asked for since the step ``before`` and before ``start``."""
+    at = bisect_right(rarely, start) - 1
+    return rarely[at] if at >= 0 and rarely[at] > before else start
+
+
+def _per_step(moments: Sequence[int], ends: Sequence[int]) -> tuple[float, float] | None:
+    """(how often in a step, how soon after the optimizer's step); None where it is not in most steps."""
+    each = [(bisect_left(moments, after), bisect_left(moments, before)) for after, before in pairwise(ends)]
+    counts = [high - low for low, high in each]
+    if sum(count > 0 for count in counts) < _USUAL * len(counts):
+        return None
+    soon = [moments[low] - after for (low, high), after in zip(each, ends, strict=False) if high > low]
+    return median(count for count in counts if count), median(soon)
+
+
+def _opening(apart: Sequence[Span], first: Sequence[int], ends: Sequence[int]) -> tuple[int, int] | None:
+    """(phase, place) that most steps begin with after an optimizer's step; None where there is no such one. What comes
+    before it, as an evaluation, is of the step that was."""
+    found = ((bisect_left(first, before), bisect_left(first, last)) for before, last in pairwise(ends))
+    opened = [apart[at] for at, end in found if at < end]
+    if not opened:
+        return None
+    counted = Counter((span.phase, span.place) for span in opened)
+    most, often = counted.most_common(1)[0]
+    return most if often >= _USUAL * len(opened) else None
+
+
+def _first_start(apart: Sequence[Span], ends: Sequence[int]) -> int:
+    """The beginning of the first step, where no input says it: with the phase that the second one begins with.
+
+    Args:
+        apart: the spans that a step can begin with.
+    """
+    before = [span for span in apart if span.begin < ends[0]]
+    second = [span for span in apart if ends[0] <= span.begin < ends[1]]
+    if not before or not second:
+        return before[0].begin if before else ends[0]
+    opening = second[0].phase, second[0].place
+    often = sum((span.phase, span.place) == opening for span in second)
+    alike = [span.begin for span in before if (span.phase, span.place) == opening]
+    return alike[-min(often, len(alike))] if alike else before[0].begin
+
+
+def _last_end(spans: Sequence[Span], asked: Sequence[int], last: int, end: int) -> int:
+    """Where the last step ends: as the loop asks once more and gets nothing; without input, with a `zero_grad` that
+    comes next, or the optimizer's step."""
+    after = bisect_left(asked, last)
+    if after < len(asked):
+        return asked[after]
+    following = next((s for s in spans if s.begin >= last), None)
+    return min(following.end, end) if following is not None and following.phase == ZERO_GRAD else last
+
+
+# ---- evaluations -----------------------------------------------------------------------------------------------------
+# Which forward passes are of an evaluation, told by where they stand among the steps: also where no loader is asked
+# and the head of the loop is not a line of its own (`for x in held_out: model(x)`).
+
+_FEWEST = 2  # passes of a line in a row: one alone may be the look at a shape, or the extra term of a loss
+_USUAL_SHARE = 0.5  # of the steps: what is in more of them is part of the training, such as a teacher's pass
+
+_LineKey = tuple[int, bool]  # the line, and whether a graph is recorded
+
+
+class Leads:
+    """Whether the graph that a forward pass has recorded may still be used: a backward pass comes after it, and no step
+    begins before that. Without steps any backward pass after it may use it.
+
+    Args:
+        spans: by their beginning.
+        steps: (begin, end) of each, one after the other.
+    """
+
+    def __init__(self, spans: Sequence[Span], steps: Sequence[tuple[int, int]]) -> None:
+        self._backward = [span.begin for span in spans if span.phase == BACKWARD and not span.is_inner]
+        self._begins = [begin for begin, _ in steps]
+
+    def after(self, moment: int) -> bool:
+        after = bisect_left(self._backward, moment)
+        if after == len(self._backward):
+            return False
+        return bisect_left(self._begins, moment) == bisect_right(self._begins, self._backward[after])
+
+
+def evaluation_passes(spans: Sequence[Span], steps: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """(begin, end) of each such pass, by its beginning.
+
+    Several of one line in a row, in no more than half of the steps, which cannot lead to a backward pass: they record
+    no graph, or no backward pass comes after them, or a step begins before it does. None without steps: a later cell
+    may run the backward pass.
+
+    Args:
+        spans: by their beginning.
+        steps: (begin, end) of each, one after the other.
+    """
+    if not steps:
+        return []
+    found = []
+    usual = _usual(spans, steps)
+    leads = Leads(spans, steps)
+    for key, run in _runs(spans):
+        if key in usual or len(run) < _FEWEST:
+            continue
+        if not (key[1] and leads.after(run[-1].end)):
+            found += [(span.begin, span.end) for span in run]
+    return sorted(found)
+
+
+def _usual(spans: Sequence[Span], steps: Sequence[tuple[int, int]]) -> set[_LineKey]:
+    """What most steps do."""
+    begins = [begin for begin, _ in steps]
+    found: dict[_LineKey, set[int]] = defaultdict(set)
+    for span in spans:
+        at = bisect_right(begins, span.begin) - 1
+        if span.phase == FORWARD and not span.is_inner and at >= 0 and span.begin < steps[at][1]:
+            found[_key(span)].add(at)
+    return {key for key, inside in found.items() if len(inside) > _USUAL_SHARE * len(steps)}
+
+
+def _runs(spans: Sequence[Span]) -> Iterator[tuple[_LineKey, list[Span]]]:
+    """The passes of each line with no backward pass and no optimizer's step between them."""
+    running: dict[_LineKey, list[Span]] = defaultdict(list)
+    for span in spans:
+        if span.is_inner or span.in_backward:
+            continue
+        if span.phase == FORWARD:
+            running[_key(span)].append(span)
+        elif span.phase in (BACKWARD, OPTIMIZER):
+            yield from running.items()
+            running = defaultdict(list)
+    yield from running.items()
+
+
+def _key(span: Span) -> _LineKey:
+    return span.place, bool(max(span.fact, 0) & GRAD)
+
+
+# ---- compiled_stretches ----------------------------------------------------------------------------------------------
+# What a loop's compiled functions leave untold.
+
+
+def calls_without_phases(record: Sequence[int]) -> int:
+    """How many calls of compiled code began outside of every phase: a compiled module is a forward pass, and what
+    compiled code calls compiled is part of it."""
+    return len(_calls(record))
+
+
+def compiled_steps(marks: LoopMarks, spans: Sequence[Span]) -> list[tuple[int, int]] | None:
+    """(begin, end) of each step of a loop whose forward pass, backward pass and optimizer are one compiled function;
+    None for any other loop.
+
+    Each call of it runs a backward pass, which compiled code leaves out, and none is run elsewhere; no step of an
+    optimizer is seen. A step ends where the loop asks for its next input: where a call ends is not known.
+
+    Args:
+        spans: by their beginning, heads of loops included.
+    """
+    backward = [span for span in spans_of(marks.record) if span.phase == BACKWARD and not span.is_inner]
+    codes = [marks.book.places[span.place][0] if span.place >= 0 else None for span in backward]
+    if not backward or any(span.phase == OPTIMIZER for span in spans):
+        return None
+    if not all(code is not None and is_compiled(code) for code in codes):
+        return None
+    calls = _calls(marks.record)
+    begins = [span.begin for span in backward]
+    edges = [bisect_right(begins, moment) for moment in (*calls, max(begins))]
+    if edges[0] or any(before == after for before, after in pairwise(edges)):
+        return None
+    return asked_steps(spans, [backward[at - 1].end for at in edges[1:]]) or None
+
+
+def _calls(record: Sequence[int]) -> list[int]:
+    """When each of these calls began."""
+    moments = [record[at] for at in range(0, len(record) - WIDTH + 1, WIDTH) if record[at + 1] == COMPILED]
+    if not moments:
+        return []
+    spans = [span for span in spans_of(record) if not span.is_inner]
+    begins = [span.begin for span in spans]
+
+    def is_outside(moment: int) -> bool:
+        at = bisect_right(begins, moment) - 1
+        return at < 0 or spans[at].end < moment
+
+    return list(filter(is_outside, moments))
+
+
+def compiled_phases(record: Sequence[int]) -> Doubt | None:
+    """The time of compiled functions is in no phase of its own."""
+    calls = calls_without_phases(record)
+    if not calls:
+        return None
+    times = "1 call" if calls == 1 else f"{count(calls)} calls"
+    return Doubt(
+        "compiled-phases",
+        f"Phases within compiled functions are not told apart ({times}): their time is in “other” or “loss”, and their "
+        "forward passes and optimizer steps are not seen.",
+        facts={"calls": calls},
+    )

@@ -1,0 +1,734 @@
+"""The operations and modules of a profile as tables, and how places, names and shapes are written."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from torchbench_magic import units
+from torchbench_magic.errors import InputError, OptionError
+from torchbench_magic.printable import printable
+from torchbench_magic.profiling.efficiency.view import efficiency_columns
+from torchbench_magic.show.document import clipped, of_result
+from torchbench_magic.show.table import (
+    BuiltColumn,
+    Cell,
+    Column,
+    Group,
+    Rest,
+    Row,
+    Table,
+    Tone,
+    built_table,
+    cells_of,
+    columns_of,
+    counted,
+    float_or_none,
+    frame_rows,
+    measured_columns,
+    rest_of,
+    share,
+    texts,
+)
+
+from .call_tree_tables import ops_by_stack
+from .profile import Profile
+
+__all__ = [
+    "first_and_more",
+    "op_text",
+    "place",
+    "place_of",
+    "runs_text",
+    "shapes_text",
+    "chosen_key",
+    "line_name",
+    "links",
+    "GROUPINGS",
+    "Grouping",
+    "grouping_of",
+    "callers",
+    "modules_table",
+    "MOST_REST",
+    "SORT_KEYS",
+    "STEP_RANGE",
+    "grouped",
+    "is_backward",
+    "operations",
+    "sort_column",
+]
+
+# ---- place_names -----------------------------------------------------------------------------------------------------
+# How places, names and shapes are written, the same in every table of a profile.
+
+
+def op_text(op: str) -> str:
+    """The name as it is shown: the engine's own frames lose their long prefix, a kernel that torch.compile fused is
+    named by the operations in it (``graph_0_cpp_fused_add_sin_0``: ``fused add, sin``), and so on."""
+    if (fused := _FUSED.match(op)) is not None:
+        return f"fused {', '.join(_fused_ops(fused['ops']))}"
+    if (graph := _GRAPH.match(op)) is not None:  # its hash says nothing to a reader
+        return f"compiled graph {graph[1]}"
+    return op.replace("autograd::engine::evaluate_function: ", "engine: ")
+
+
+_FUSED = re.compile(r"(?:graph_\d+_)?(?:cpp|triton|mps|halide)_(?:\w+?_)?fused_(?P<ops>\w+?)(?:_\d+)?$")
+_GRAPH = re.compile(r"## Call CompiledFxGraph (\w{6})")
+
+
+def _fused_ops(names: str) -> list[str]:
+    """The operations of ``add_sin``; a name of torch's that has ``_`` in it (``_to_copy``, ``native_layer_norm``) stays
+    one."""
+    parts = names.split("_")
+    found: list[str] = []
+    at = 0
+    while at < len(parts):
+        for end in range(len(parts), at, -1):
+            name = "_".join(parts[at:end])
+            if end == at + 1 or name in _LONG_OPS or name.lstrip("_") in _LONG_OPS:
+                if name:
+                    found.append(name)
+                at = end
+                break
+    return found
+
+
+_LONG_OPS = frozenset(
+    {
+        *("to_copy", "native_layer_norm", "native_batch_norm", "native_group_norm", "native_dropout", "log_softmax"),
+        *("unsafe_view", "unsafe_index", "layer_norm", "batch_norm", "group_norm", "index_put", "index_select"),
+        *("masked_fill", "constant_pad_nd", "max_pool2d_with_indices", "avg_pool2d", "adaptive_avg_pool2d"),
+        *("threshold_backward", "native_layer_norm_backward", "softmax_backward_data", "log_softmax_backward_data"),
+        *("nll_loss_forward", "nll_loss_backward", "mse_loss", "gelu_backward", "silu_backward", "tanh_backward"),
+        *("sigmoid_backward", "leaky_relu", "hardtanh", "slice_scatter", "select_scatter", "new_zeros", "full_like"),
+        *("zeros_like", "ones_like", "convolution_backward", "logical_not", "logical_and", "logical_or", "bitwise_and"),
+    }
+)
+"""Operations whose own names have ``_`` in them; one that is missing here is shown in its parts."""
+
+
+def first_and_more(texts: Sequence[str]) -> str:
+    """The first text, and how many others there are: ``In[3]:4 +9``."""
+    return f"{texts[0]} and {len(texts) - 1} more" if len(texts) > 1 else "".join(texts)
+
+
+def place(cell: Any, file: Any, line: Any) -> str:
+    """``In[3]:4``, or ``model.py:4``."""
+    source = f"In[{cell}]" if cell is not None and not pd.isna(cell) else str(file).rsplit("/", 1)[-1]
+    return f"{source}:{line}"
+
+
+def place_of(record: Any) -> str:
+    """The place of a row that stands on a line; empty for one that stands on none."""
+    return "" if pd.isna(record["line"]) else place(record["cell"], record["file"], record["line"])
+
+
+def shapes_text(shapes: str) -> str:
+    """``[[3, 4], []]`` as ``[3, 4] []``: the outer brackets say nothing."""
+    inner = shapes[1:-1] if shapes.startswith("[") and shapes.endswith("]") else shapes
+    return re.sub(r"\],\s*", "] ", inner)
+
+
+def runs_text(numbers: Sequence[int]) -> str:
+    """``2 … 4 and 7`` for 2, 3, 4, 7; two in a row are ``2 and 3``; of many runs the first two and the last."""
+    breaks = [i for i, (a, b) in enumerate(itertools.pairwise(numbers), 1) if b != a + 1]
+    parts = [numbers[i:j] for i, j in itertools.pairwise([0, *breaks, len(numbers)])]
+    words = [
+        word
+        for part in parts
+        for word in ([f"{part[0]} … {part[-1]}"] if len(part) > 2 else [str(number) for number in part])
+    ]
+    if len(words) > 4:
+        words = [*words[:2], "…", words[-1]]
+    return ", ".join(words[:-1]) + (" and " if len(words) > 1 else "") + words[-1]
+
+
+# ---- chosen_keys -----------------------------------------------------------------------------------------------------
+# What lines, operations, modules and functions are called when one is chosen: the same in every view of a profile.
+#
+# ``static/chosen.js`` hands these names from view to view, and what runs where, so that a table of lines marks the
+# lines of an operation that was chosen in the flame graph.
+
+_LONGEST = 400  # as of the keys of rows
+_MOST_ROWS = 5_000  # of what runs where: about 20 KB; an output has room for fewer
+_KINDS = {"op": "op", "python": "op", "line": "line", "module": "module", "function": "frame"}  # ranges are ops
+
+
+def chosen_key(kind: str, name: str) -> str:
+    """``op:aten::mm``; empty for what cannot be chosen.
+
+    Args:
+        kind: of a row of ``Profile.frames``.
+        name: whole, as its table has it; of a line, its `line_name`.
+    """
+    return f"{_KINDS[kind]}:{printable(clipped(name, _LONGEST))}" if name and kind in _KINDS else ""
+
+
+def line_name(profile: Profile, source_id: Any, line: Any, cell: Any = None, file: Any = None) -> str:
+    """``In[3]:4``; of a source whose text is not known, by its cell or file."""
+    source = None if pd.isna(source_id) else profile.sources.get(str(source_id))
+    return f"{source.label}:{line}" if source is not None else place(cell, file, line)
+
+
+def links(profile: Profile, most: int = _MOST_ROWS) -> dict[str, Any] | None:
+    """Which operation runs on which line, in which module: of each the ``names``, and a column ``at`` of places in it,
+    -1 for none; one row per distinct combination, at most ``most``, those with the most time first. ``left_out``: how
+    many more there are. None where no operation is known.
+    """
+    ops = profile.ops
+    if ops.empty:
+        return None
+    by = ["op", "source_id", "line", "cell", "file", "module"]
+    sums = ops.groupby(by, dropna=False, sort=False)["self_cpu_time"].sum().sort_values(ascending=False, kind="stable")
+    rows = sums.index.to_frame(index=False)
+    left_out = max(len(rows) - most, 0)
+    columns: dict[str, list[str | None]] = {"op": [], "line": [], "module": []}
+    for op, source_id, line, cell, file, module in rows.head(most).itertuples(index=False, name=None):
+        columns["op"].append(chosen_key("op", str(op)))
+        where = None if pd.isna(line) else line_name(profile, source_id, int(line), cell, file)
+        columns["line"].append(None if where is None else chosen_key("line", where))
+        columns["module"].append(None if pd.isna(module) else chosen_key("module", str(module)))
+    found: dict[str, Any] = {name: _indexed(name, keys) for name, keys in columns.items()}
+    return found | {"left_out": left_out} if left_out else found
+
+
+def _indexed(kind: str, keys: list[str | None]) -> dict[str, Any]:
+    different = {key: at for at, key in enumerate(dict.fromkeys(key for key in keys if key is not None))}
+    return {
+        "names": [key.removeprefix(f"{kind}:") for key in different],
+        "at": [-1 if key is None else different[key] for key in keys],
+    }
+
+
+# ---- grouping --------------------------------------------------------------------------------------------------------
+# What a row of the table of operations stands for: an operation, with its shapes, line, module or stack.
+
+_DEPTH = 5  # frames of a stack unless said otherwise, as torch's examples have it
+_BY = {
+    "op": ("op",),
+    "shape": ("op", "input_shapes"),
+    "line": ("op", "cell", "file", "line"),
+    "module": ("op", "module"),
+    "stack": ("op", "stack"),
+}
+GROUPINGS = tuple(_BY)
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """How rows are formed.
+
+    Attributes:
+        by: one of `GROUPINGS`.
+        depth: frames of a stack that count.
+    """
+
+    by: str = "op"
+    depth: int = _DEPTH
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns whose values make a row."""
+        return _BY[self.by]
+
+    @property
+    def shown(self) -> str:
+        """The column beside the operation's name that tells rows apart, where no other column does; else empty."""
+        return self.by if self.by in ("module", "stack") else ""
+
+    def rows(self, profile: Profile) -> pd.DataFrame:
+        """The rows of ``.ops`` to be summed, with the columns of the grouping.
+
+        Raises:
+            InputError: what is grouped by was not recorded.
+        """
+        if self.by == "shape" and not profile.options.shapes:
+            raise InputError("shapes were not recorded: use --shapes to group by shape")
+        return ops_by_stack(profile.frames, self.depth) if self.by == "stack" else profile.ops
+
+
+def grouping_of(text: str | None) -> Grouping:
+    """Read ``op``, ``shape``, ``line``, ``module``, ``stack`` or ``stack:N``; None is ``op``.
+
+    Raises:
+        OptionError: anything else; the message lists what there is.
+    """
+    if text is None:
+        return Grouping()
+    found = re.fullmatch(rf"({'|'.join(GROUPINGS)})|stack:([1-9]\d{{0,3}})", text)
+    if found is None:
+        raise OptionError(f"group_by {text!r} is unknown; use {', '.join(GROUPINGS)} or stack:N")
+    return Grouping(found[1] or "stack", int(found[2]) if found[2] else _DEPTH)
+
+
+# ---- callers ---------------------------------------------------------------------------------------------------------
+# What opens under an operation: the lines, modules and shapes it is called with, and the time of each.
+
+_MOST_CALLERS = 12
+
+
+def callers(profile: Profile, names: Sequence[str], *, by_shape: bool, shapes: bool) -> dict[tuple[str, str], Table]:
+    """(op, its shapes if ``by_shape`` else empty) -> where it is called, for ops that more than one row stands for."""
+    mine = profile.ops[profile.ops["op"].isin(list(names)) & profile.ops["line"].notna()]
+    if mine.empty:
+        return {}
+    has_modules, has_memory = bool(mine["module"].notna().any()), bool(mine["allocated"].notna().any())
+    by = ["op", "input_shapes", "cell", "file", "line", "module"]
+    filled = mine.assign(input_shapes=mine["input_shapes"].fillna(""), module=mine["module"].fillna(""))
+    columns = ["calls", "self_cpu_time", "cpu_time", "allocated"]
+    sums = filled.groupby(by, dropna=False, sort=False)[columns].sum(min_count=1).reset_index()
+    ordered = sums.sort_values("cpu_time", ascending=False, kind="stable")
+    found: dict[tuple[str, str], Table] = {}
+    keys = ["op", "input_shapes"] if by_shape else ["op"]
+    for key, group in ordered.groupby(keys, sort=False):
+        name, of_shape = (str(key[0]), str(key[1]) if by_shape else "")
+        found[name, of_shape] = _table(name, group, modules=has_modules, memory=has_memory, shapes=shapes)
+    return found
+
+
+def _table(name: str, calls: pd.DataFrame, *, modules: bool, memory: bool, shapes: bool) -> Table:
+    time = units.spread_scale([*calls["cpu_time"], *calls["self_cpu_time"]])
+    scale = units.bytes_scale([float_or_none(value) for value in calls["allocated"]])
+    whole = float(calls["cpu_time"].sum())
+    built = [
+        texts("line", f"{name} is called from", 36, lambda call: place(call["cell"], call["file"], call["line"])),
+        *([texts("module", "module", 30, lambda call: str(call["module"]))] if modules else []),
+        counted("calls", "calls"),
+        measured_columns("self", "self", time, "self_cpu_time"),
+        measured_columns("total", "total", time, "cpu_time"),
+        share("total", lambda call: float(call["cpu_time"]) / whole if whole else 0.0),
+        *([measured_columns("allocated", "allocated", scale)] if memory else []),
+    ]
+    if shapes:
+        shape = lambda call: shapes_text(str(call["input_shapes"]))
+        built.append(texts("input_shapes", "input shapes", 60, shape, quiet=True))
+    rest = calls.iloc[_MOST_CALLERS:]
+    left = units.seconds_text(float(rest["cpu_time"].sum()), digits=2)
+    hidden = f"{units.count(len(rest))} more take {left}. All: {of_result(f'.where({name!r})')}" if len(rest) else ""
+    return built_table("callers of an operation", built, frame_rows(calls.head(_MOST_CALLERS)), hidden=hidden)
+
+
+# ---- modules ---------------------------------------------------------------------------------------------------------
+# The nn.Modules of a profile: time forward and backward of each, and what it allocated.
+
+_MOST_MODULES = 40
+_LEAST_SHARE = 1e-3
+_INDENT = "\u00a0\u00a0"  # per level; a plain space would be lost in HTML
+_SUMMED = ("forward_time", "backward_cpu_time", "both", "device_time", "allocated")
+"""Figures of a module that hold those of the modules it calls: modules side by side add up."""
+
+
+def modules_table(profile: Profile) -> Table | None:
+    """A row per module, below the one that called it; None where none was called.
+
+    Shown are the first 40 that take a thousandth of the wall time, forward and backward, and those that called them.
+    What is left out of a module is one row after the others that it called: how many, and what they take together.
+    """
+    modules = profile.modules
+    if modules.empty:
+        return None
+    cost = modules["forward_time"] + modules["backward_cpu_time"]
+    tree = _Tree(frame_rows(modules.assign(both=cost)))
+    chosen = [row for row in tree.order if cost[row] >= _LEAST_SHARE * profile.wall_time][:_MOST_MODULES]
+    time = units.spread_scale([*modules["forward_time"], *modules["backward_cpu_time"]])
+    has_backward = bool((modules["backward_cpu_time"] > 0).any())
+    top = float(cost.max())
+
+    def bar(module: dict[str, Any]) -> Cell:
+        parts = (("torch", module["forward_time"]), ("backward", module["backward_cpu_time"]))
+        drawn = tuple((hue, value / top) for hue, value in parts if value and top)
+        return Cell(value=module["both"], picture=(drawn, ()) if drawn else ())
+
+    def name(module: dict[str, Any]) -> Cell:
+        tone: Tone = "quiet" if module["left_out"] else ""
+        return Cell(_INDENT * module["depth"] + str(module["name"]), tone=tone, flat=str(module["flat"]))
+
+    built = [
+        BuiltColumn(Column("module", "module", kind="code", widest=60), name),
+        counted("calls", "calls"),
+        BuiltColumn(Column("bar", "", kind="bar", legend=_legend(has_backward)), bar),
+        measured_columns("forward", "forward", time, "forward_time"),
+        measured_columns("self", "self", time, "self_time"),
+        *([measured_columns("backward", "backward", time, "backward_cpu_time")] if has_backward else []),
+        share("both", lambda module: module["both"] / profile.wall_time if profile.wall_time else 0.0),
+    ]
+    for label, field, scale in (
+        ("device", "device_time", units.spread_scale),
+        ("allocated", "allocated", units.bytes_scale),
+    ):
+        if modules[field].notna().any():
+            built.append(
+                measured_columns(label, label, scale([float_or_none(value) for value in modules[field]]), field)
+            )
+    said = f"{units.count(len(chosen))} of {units.count(len(modules))} modules. All rows: {of_result('.modules')}"
+    hidden = said if len(chosen) < len(modules) else ""
+    rows = list(tree.rows(frozenset(chosen)))
+    key = lambda row: "" if row["left_out"] else str(row["name"])
+    return built_table("modules", built, rows, key, hidden=hidden, keyed="module")
+
+
+def _legend(has_backward: bool) -> tuple[tuple[str, str], ...]:
+    return (("torch", "forward"), ("backward", "backward it caused")) if has_backward else ()
+
+
+class _Tree:
+    """Modules below the one that called them.
+
+    Args:
+        modules: rows of `Profile.modules`, each after the one that it names as its parent.
+
+    Attributes:
+        order: row numbers depth first; those of one parent as they ran.
+    """
+
+    def __init__(self, modules: Sequence[dict[str, Any]]) -> None:
+        self._modules = modules
+        self._called: dict[int, list[int]] = defaultdict(list)
+        for row, module in enumerate(modules):
+            self._called[module["parent"]].append(row)
+        self.order = list(self._below(-1))
+
+    def _below(self, parent: int) -> Iterator[int]:
+        for row in self._called[parent]:
+            yield row
+            yield from self._below(row)
+
+    def rows(self, chosen: frozenset[int], parent: int = -1, depth: int = 0) -> Iterator[dict[str, Any]]:
+        """The chosen modules, each with its ``depth``; after those of one parent one row for the others."""
+        left_out = []
+        for row in self._called[parent]:
+            if row not in chosen:  # nor is any that it called: none of them takes longer, or comes earlier
+                left_out.append(row)
+                continue
+            module = self._modules[row]
+            yield module | {"depth": depth, "flat": module["name"], "left_out": 0}
+            yield from self.rows(chosen, row, depth + 1)
+        if left_out:
+            yield self._together(left_out, parent) | {"depth": depth}
+
+    def _together(self, rows: Sequence[int], parent: int) -> dict[str, Any]:
+        """What modules of one parent, which are not shown, take with those that they called."""
+        every = [inner for row in rows for inner in (row, *self._below(row))]
+        known = {name: [self._modules[row][name] for row in rows] for name in _SUMMED}
+        sums = {name: _sum(values) for name, values in known.items()}
+        said = f"{units.count(len(every))} more"
+        where = f" in {self._modules[parent]['name']}" if parent >= 0 else ""
+        return {
+            **sums,
+            "name": said,
+            "flat": said + where,
+            "left_out": len(every),
+            "calls": None,
+            "self_time": _sum([self._modules[row]["self_time"] for row in every]),
+        }
+
+
+def _sum(values: Sequence[Any]) -> float | None:
+    """Of the values that are known; None where none is."""
+    known = [value for value in map(float_or_none, values) if value is not None]
+    return sum(known) if known else None
+
+
+# ---- operations ------------------------------------------------------------------------------------------------------
+# The operations of a profile: what torch ran, how often, how long, and on which lines of the notebook.
+
+_TIMES = ("self_cpu_time", "cpu_time", "self_device_time", "device_time")
+_SUMS = ("calls", *_TIMES, "allocated", "freed", "flops", "bytes")
+_COLUMNS = ("op", *_SUMS, "peak")
+
+SORT_KEYS = {
+    **{name: name for name in _COLUMNS},
+    "count": "calls",
+    "operation": "op",
+    "name": "op",
+    "cpu_time_total": "cpu_time",
+    "self_cpu_time_total": "self_cpu_time",
+    **{
+        f"{self}{device}_time{total}": f"{self}device_time"
+        for self in ("", "self_")
+        for device in ("device", "cuda", "xpu", "privateuse1")
+        for total in ("", "_total")
+    },
+    **{
+        f"{self}{device}_memory_usage": "allocated"
+        for self in ("", "self_")
+        for device in ("cpu", "device", "cuda", "xpu", "privateuse1")
+    },
+}
+"""What ``sort_by`` may be: the columns of ``.ops``, and torch's names for them, old and new."""
+
+_FLOP = tuple(units.Scale(f"{prefix}FLOP", size) for prefix, size in (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)))
+_ON_NO_LINE = 1e-9  # of the self time: below, it is rounding
+_MUCH = 0.1  # of the self time: then what is left out is not small
+_DEFAULT_ROWS = 12
+_MOST_MADE = 1_000  # rows of a table; the rest of all of them are columns, and nothing opens in them
+MOST_REST = 4_000
+"""Rows that an inline output holds beside those that it shows: about 100 KB."""
+_WORDS = {
+    "self_cpu_time": "self time",
+    "cpu_time": "total time",
+    "self_device_time": "device time",
+    "device_time": "total device time",
+    "op": "name",
+    "allocated": "allocated bytes",
+    "freed": "freed bytes",
+}
+STEP_RANGE = "ProfilerStep*"
+"""What torch calls the range of a step: no operation, and its own time is that of the loop's Python."""
+_BACKWARD = re.compile(r"^(autograd::|torch::autograd::|AccumulateGrad)|Backward\d*(: |$)")
+
+
+def sort_column(key: str | None) -> str:
+    """The column of ``.ops`` that ``key`` means; the self time if None.
+
+    Raises:
+        OptionError: no such key; the message lists those there are.
+    """
+    if key is None:
+        return "self_cpu_time"
+    if key not in SORT_KEYS:
+        raise OptionError(f"sort_by {key!r} is unknown; use one of {', '.join(SORT_KEYS)}")
+    return SORT_KEYS[key]
+
+
+def is_backward(op: str) -> bool:
+    """Whether this op is autograd's own frame of a backward pass, by its name."""
+    return _BACKWARD.search(op) is not None
+
+
+def grouped(ops: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Rows of ``.ops`` summed per group.
+
+    Three columns say where they come from, largest self time first: ``places`` with (cell, file, line), ``shapes``
+    with texts; ``shares`` has the parts of the self time on each of the places, 1 together with what is on no line.
+    Text columns of ``by`` that are NA become empty.
+    """
+    names = list(by)
+    if ops.empty:
+        return pd.DataFrame(columns=[*names, *(c for c in _COLUMNS if c not in names), "places", "shapes", "shares"])
+    text = {name: ops[name].fillna("") for name in names if ops[name].dtype == object}
+    filled = ops.assign(**text)
+    grouping = filled.groupby(names, sort=False, dropna=False)
+    made = grouping[list(_SUMS)].sum(min_count=1)
+    made["peak"] = grouping["peak"].max()
+    made = made.reset_index()
+    keys = list(made[names].itertuples(index=False, name=None))
+    for column, parts in (("places", ["cell", "file", "line"]), ("shapes", ["input_shapes"])):
+        found = _distinct(filled, names, parts)
+        made[column] = pd.Series([tuple(found.get(key, {})) for key in keys], dtype=object)
+        if column == "places":
+            on_lines = [[*found.get(key, {}).values()] for key in keys]
+            totals = [total or math.nan for total in made["self_cpu_time"]]
+            shares = [tuple(t / of for t in times) for times, of in zip(on_lines, totals, strict=True)]
+            made["shares"] = pd.Series(shares, dtype=object)
+    return made
+
+
+def _distinct(ops: pd.DataFrame, names: list[str], parts: list[str]) -> dict[tuple[Any, ...], dict[Any, float]]:
+    """Group -> its distinct values of ``parts`` with their self times, the largest first; unknown ones left out."""
+    known = ops[ops[parts[-1]].notna()]
+    given = [known[part] for part in parts]
+    times = known["self_cpu_time"].groupby([*(known[name] for name in names), *given], dropna=False).sum()
+    found: dict[tuple[Any, ...], dict[Any, float]] = {}
+    for key, seconds in times.sort_values(ascending=False, kind="stable").items():
+        value = key[len(names) :]  # type: ignore[index]
+        found.setdefault(key[: len(names)], {})[value if len(parts) > 1 else value[0]] = float(seconds)  # type: ignore[index]
+    return found
+
+
+def _lines_text(places: Sequence[tuple[Any, Any, Any]], shares: Sequence[float]) -> str:
+    """``In[3]:4`` where all of it stands there, ``In[3]:4 (62 %) and 9 more``, ``no line (83 %) and 1 more``.
+
+    Work on no line is one of the others. The share is that of the self time.
+    """
+    stands = [(place(*where), share) for where, share in zip(places, shares, strict=True)]
+    left = 1 - sum(shares)
+    if left > _ON_NO_LINE or not stands:
+        stands = sorted([*stands, ("no line", left)], key=lambda each: -each[1])
+    name, share = stands[0]
+    if len(stands) == 1:
+        return name
+    part = f" ({round(100 * share)} %)" if share == share else ""
+    return f"{name}{part} and {len(stands) - 1} more"
+
+
+def operations(
+    profile: Profile,
+    *,
+    sort_by: str | None = None,
+    row_limit: int | None = None,
+    group_by: str | None = None,
+    most_rest: int | None = MOST_REST,
+) -> Table:
+    """The table of operations, largest first.
+
+    Args:
+        sort_by: one of `SORT_KEYS`; the self time if None.
+        row_limit: at most so many rows; if None, the 20 first that matter. A negative one, as in torch, is no limit.
+        group_by: one row per operation (``op``), and its ``shape``, ``line``, ``module`` or ``stack:N``.
+        most_rest: rows that live forms have beside these, about; those with the largest of each column. None: all.
+
+    Raises:
+        OptionError: an unknown ``sort_by`` or ``group_by``.
+        InputError: what is grouped by was not recorded.
+    """
+    column, grouping = sort_column(sort_by), grouping_of(group_by)
+    ops = grouping.rows(profile)
+    every = grouped(ops[ops["op"] != STEP_RANGE], grouping.columns)
+    known = bool(every[column].notna().any()) or every.empty
+    ordered = every.sort_values(
+        column if known else "self_cpu_time", ascending=column == "op", na_position="last", kind="stable"
+    )
+    if row_limit is not None:
+        shown = ordered.head(row_limit if row_limit >= 0 else _MOST_MADE)
+    else:
+        shown = (ordered if sort_by is not None and known else _mattering(ordered)).head(_DEFAULT_ROWS)
+    built, rows = _rows(profile, shown, every, grouping)
+    by = _WORDS.get(column, column) if known else "self time"
+    hidden = _hidden(ordered, shown, "operations" if grouping.by == "op" else "rows", by)
+    none = "no torch operation ran" if profile.has_op_times else "torch operations were not recorded"
+    if not known:
+        hidden = "; ".join(part for part in (f"{column} was not measured: sorted by self time", hidden) if part)
+    return Table(
+        "operations",
+        columns_of(built),
+        (Group(tuple(rows)),) if rows else (),
+        hidden=hidden if rows else none,
+        sorted_by={"self_cpu_time": "self", "cpu_time": "total", "op": "op"}.get(column, column) if known else "self",
+        descending=column != "op",
+        rest=_rest(built, ordered, shown, most_rest) if row_limit is None or row_limit < 0 else None,
+        keyed="op",
+    )
+
+
+def _mattering(ordered: pd.DataFrame) -> pd.DataFrame:
+    """Operations with a thousandth of the time, on the device too, or a hundredth of the largest's bytes."""
+    total, bytes_top = ordered["self_cpu_time"].sum(), ordered["allocated"].max()
+    matters = ordered["self_cpu_time"] >= _LEAST_SHARE * total
+    if pd.notna(bytes_top) and bytes_top > 0:
+        matters |= (ordered["allocated"] >= 0.01 * bytes_top).fillna(False).astype(bool)
+    device = ordered["self_device_time"]
+    if device.notna().any() and device.sum() > 0:
+        matters |= device >= _LEAST_SHARE * device.sum()
+    left = total - ordered["self_cpu_time"][matters].sum()
+    if left > _MUCH * total:  # many small ones: the largest of them say more than none
+        matters.iloc[:_DEFAULT_ROWS] = True
+    return ordered[matters]
+
+
+def _rest(built: Sequence[BuiltColumn], ordered: pd.DataFrame, shown: pd.DataFrame, most: int | None) -> Rest | None:
+    """The other rows; of more than ``most`` those with the largest of each column."""
+    left = ordered[~ordered.index.isin(shown.index)]
+    numbers = [name for name in (*_SUMS, "peak") if name in ordered and ordered[name].notna().any()]
+    top = 0
+    if most is not None and len(left) > most:
+        top = most // len(numbers)
+        ranked = (pd.to_numeric(ordered[name]).nlargest(top, keep="first").index for name in numbers)
+        left = left[left.index.isin(frozenset(at for index in ranked for at in index))]
+    return rest_of(built, frame_rows(left), lambda record: str(record["op"]), len(ordered), top)
+
+
+def _hidden(ordered: pd.DataFrame, shown: pd.DataFrame, what: str, by: str) -> str:
+    rest = len(ordered) - len(shown)
+    if not rest:
+        return ""
+    left = ordered["self_cpu_time"].sum() - shown["self_cpu_time"].sum()
+    took = f"take{'s' if rest == 1 else ''} {units.seconds_text(max(left, 0.0), digits=2)}"
+    seen = units.count(len(shown)) if len(shown) else "none"
+    if len(shown) and shown.index.equals(ordered.index[: len(shown)]):
+        seen = f"the {seen} {'first' if by == 'name' else 'largest'} by {by}"
+    counted = f"{seen} of {units.count(len(ordered))} {what}; the other {units.count(rest)} {took}"
+    return f"{counted}. All rows: {of_result('.ops')}"
+
+
+def _rows(
+    profile: Profile, shown: pd.DataFrame, every: pd.DataFrame, grouping: Grouping
+) -> tuple[list[BuiltColumn], list[Row]]:
+    shapes, by_shape = profile.options.shapes and not grouping.shown, grouping.by == "shape"
+    time = units.spread_scale([*every["cpu_time"], *every["self_cpu_time"]])
+    opened = [str(op) for op in shown["op"]] if grouping.by in ("op", "shape") else []
+    details = callers(profile, opened, by_shape=by_shape, shapes=shapes)
+    top = float(every["self_cpu_time"].max()) if len(every) else 0.0
+    built = [
+        texts("op", "operation", 36, lambda record: op_text(str(record["op"]))),
+        counted("calls", "calls"),
+        measured_columns("self", "self", time, "self_cpu_time"),
+        BuiltColumn(
+            Column("bar", "", kind="bar", legend=_legend_of_ops(profile, every)),
+            lambda record: Cell(picture=_bar(profile, record, top)),
+        ),
+        share("self", lambda op: op["self_cpu_time"] / profile.wall_time if profile.wall_time else math.nan),
+        measured_columns("total", "total", time, "cpu_time"),
+    ]
+    if (every["self_device_time"] > 0).any():
+        built.append(measured_columns("self_device_time", "device", units.spread_scale(every["self_device_time"])))
+    if every["allocated"].notna().any():
+        memory = units.bytes_scale([float_or_none(value) for value in every["allocated"]])
+        built.append(measured_columns("allocated", "allocated", memory))
+    if every["flops"].notna().any():
+        built += _work(
+            units.smallest_scale([float_or_none(value) for value in every["flops"] if float_or_none(value)], _FLOP)
+        )
+    built += efficiency_columns(profile, grouping.rows(profile), grouping.columns)
+    if grouping.shown:
+        name = grouping.shown
+        built.append(texts(name, name, 60, lambda record: str(record[name]).replace("\n", " ← ")))
+    else:
+        has_lines = bool(profile.ops["line"].notna().any())
+        built.append(texts("line", "line", 30, lambda op: _lines_text(op["places"], op["shares"]) if has_lines else ""))
+    if shapes:
+        built.append(texts("input_shapes", "input shapes", 40, _shapes, quiet=True))
+    rows = []
+    for record in frame_rows(shown):
+        key = (str(record["op"]), str(record["input_shapes"]) if by_shape else "")
+        rows.append(Row(cells_of(built, record), key=str(record["op"]), detail=details.get(key)))
+    return built, rows
+
+
+def _shapes(record: Mapping[str, Any]) -> str:
+    return first_and_more([shapes_text(str(shape)) for shape in record["shapes"]])
+
+
+def _work(scale: units.Scale) -> list[BuiltColumn]:
+    """FLOP of an operation, and FLOP/s."""
+
+    def work(record: Mapping[str, Any]) -> Cell:
+        value = float_or_none(record["flops"])
+        return Cell("" if value is None else units.number(value, scale), value)
+
+    return [
+        BuiltColumn(Column("flops", "work", scale.unit, "number"), work),
+        BuiltColumn(Column("speed", "speed", "GFLOP/s", "number"), _speed),
+    ]
+
+
+def _speed(record: Mapping[str, Any]) -> Cell:
+    """Work over the time of the operation with all that it calls, on the device where it ran there."""
+    work = float_or_none(record["flops"])
+    seconds = float_or_none(record["device_time"]) or float_or_none(record["cpu_time"])
+    if work is None or not seconds:
+        return Cell()
+    return Cell(units.number(work / seconds / 1e9), work / seconds)
+
+
+def _bar(profile: Profile, record: Mapping[str, Any], top: float) -> tuple[object, ...]:
+    own = float(record["self_cpu_time"])
+    return (((_meaning(profile, str(record["op"])), own / top),), ()) if top and own else ()
+
+
+def _meaning(profile: Profile, op: str) -> str:
+    return "python" if op in profile.ranges else "backward" if is_backward(op) else "torch"
+
+
+def _legend_of_ops(profile: Profile, ops: pd.DataFrame) -> tuple[tuple[str, str], ...]:
+    """What the colours of the bars mean, where there is more than one."""
+    there = {_meaning(profile, str(op)) for op in ops["op"]}
+    words = (("torch", "torch"), ("backward", "autograd's backward"), ("python", "record_function, mostly Python"))
+    return tuple(key for key in words if key[0] in there) if len(there) > 1 else ()

@@ -1,0 +1,1 @@
+"""Pictures of a profile: what ran when, the flame graph, and the same with matplotlib."""

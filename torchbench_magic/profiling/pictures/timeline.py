@@ -1,0 +1,730 @@
+"""What ran when: lines, ops and ranges of each thread, kernels of each stream, as one picture that zooms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from torchbench_magic import units
+from torchbench_magic.errors import InputError
+from torchbench_magic.printable import printable
+from torchbench_magic.profiling.cores.table import Concurrency
+from torchbench_magic.profiling.ops_view import chosen_key, is_backward, op_text
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.trace import KINDS, Ints, Trace, line_ranges, node_sources
+from torchbench_magic.show import html, renderers, text
+from torchbench_magic.show.document import Document, Drawn, Phrase, clipped
+from torchbench_magic.show.document_json import attribute, fitted, mounted, script_data
+from torchbench_magic.show.flame import shortened_key
+from torchbench_magic.show.html import boxed
+from torchbench_magic.show.javascript import es_module, is_own_page, with_modules
+from torchbench_magic.show.table import (
+    BuiltColumn,
+    Cell,
+    Column,
+    built_table,
+    counted,
+    frame_rows,
+    measured_columns,
+    texts,
+)
+
+__all__ = [
+    "HUES",
+    "Bars",
+    "distinct_rows",
+    "module",
+    "RUNNING",
+    "WAITING",
+    "thread_bars",
+    "thread_track",
+    "SpanSums",
+    "sums_of",
+    "LONGEST_NAME",
+    "MOST_BARS",
+    "MOST_DEPTH",
+    "TICKS",
+    "bars_in_span",
+    "spec_of",
+    "widget_spec",
+    "MOST_BYTES",
+    "Timeline",
+    "timeline",
+]
+
+# ---- bars ------------------------------------------------------------------------------------------------------------
+# The bars of a timeline, fewer of them where there are more than can be seen, and the module that draws them.
+
+HUES = ("line", "torch", "python", "backward", "memory", "other")
+
+
+@dataclass(frozen=True, eq=False)
+class Bars:
+    """Bars of all tracks in columns of one length, sorted by (track, depth, start).
+
+    Attributes:
+        track, depth: int64, where it is drawn; 0 is the top row of a track.
+        start, duration: int64, ns since the body was entered.
+        name: int64, index of `Timeline.names`.
+        hue: int64, index of `HUES`.
+        place: int64, index of `Timeline.places`; -1 for none.
+        count: int64, how many it stands for.
+    """
+
+    track: Ints
+    depth: Ints
+    start: Ints
+    duration: Ints
+    name: Ints
+    hue: Ints
+    place: Ints
+    count: Ints
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def where(self, chosen: NDArray[Any]) -> Bars:
+        return Bars(*(getattr(self, name)[chosen] for name in self.__dataclass_fields__))
+
+    @classmethod
+    def join(cls, *parts: Bars) -> Bars:
+        joined = cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in cls.__dataclass_fields__))
+        return joined.where(np.lexsort((joined.start, joined.depth, joined.track)))
+
+    def fewer(self, most: int, span: int = 0) -> Bars:
+        """At most about ``most`` bars: the shortest are drawn together with their neighbours of the same row.
+
+        ``span``: ns that are seen of them; 0: from the beginning to the end of the last.
+        """
+        if len(self) <= most:
+            return self
+        least = np.partition(self.duration, len(self) - most // 2)[len(self) - most // 2]
+        short = self.duration <= least
+        kept, rest = self.where(~short), self.where(short)
+        span = span or int((self.start + self.duration).max()) + 1
+        pixel = max(1, span * max(1, len(np.unique(self.track * 1000 + self.depth))) // max(1, most // 2))
+        keys = (rest.track, rest.depth, rest.start // pixel)  # bars of one row stand together, by their start
+        changes = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+        first = np.flatnonzero(np.append(True, changes))
+        start, count = rest.start[first], np.add.reduceat(rest.count, first)
+        end = np.maximum.reduceat(rest.start + rest.duration, first)
+        merged = rest.where(first)
+        merged = Bars(
+            merged.track, merged.depth, start, end - start, merged.name, merged.hue, merged.place, count
+        )  # fmt: skip
+        return Bars.join(kept, merged)
+
+
+def distinct_rows(*columns: Ints) -> tuple[Ints, Ints]:
+    """(rows: the distinct ones in the order in which they are first seen [n, columns]; of each entry, its row).
+
+    As ``np.unique(axis=0)``, in a tenth of its time: small numbers, -1 the least, are put together as one.
+    """
+    together = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        together = together * (int(column.max(initial=0)) + 2) + column + 1
+    _, first, which = np.unique(together, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return np.column_stack([column[first[order]] for column in columns]), rank[which.reshape(-1)]
+
+
+def module() -> str:
+    """The text of the module that draws them, as it may stand in a script element."""
+    return es_module("timeline_explorer", "canvas_widget")
+
+
+# ---- thread_bars -----------------------------------------------------------------------------------------------------
+# Threads over time as a track of the timeline, with ``--concurrency``: so many rows as threads wanted a core.
+#
+# The upper rows ran, those below them waited for a core; there are at most four times as many rows as cores. A stretch
+# is of some ms, and its mean number of threads is rounded; `Profile.concurrency.timeline` has the means.
+
+RUNNING, WAITING = "a thread that runs", "a thread that waits for a core"
+_HUES = {RUNNING: HUES.index("torch"), WAITING: HUES.index("other")}
+
+
+_TALLEST = 4  # times the cores
+
+
+def thread_track(seen: Concurrency) -> str:
+    """``threads on 2 cores``, and of how many is drawn where there were more."""
+    most = _TALLEST * seen.use.cores
+    cut = f", {units.count(most)} at most drawn" if int(_wanted(seen).max(initial=0)) > most else ""
+    return f"threads on {units.count(seen.use.cores)} core{'' if seen.use.cores == 1 else 's'}{cut}"
+
+
+def _wanted(seen: Concurrency) -> Ints:
+    table = seen.timeline
+    return np.round((table["running"] + table["waiting"]).to_numpy(np.float64)).astype(np.int64)
+
+
+def thread_bars(seen: Concurrency, track: int, names: dict[str, int]) -> Bars:
+    """Neighbours of one row that show the same are one bar.
+
+    Args:
+        track: number of the track that is drawn on.
+        names: of all bars so far; what is new is added.
+    """
+    ends = np.round(seen.timeline["time"].to_numpy(np.float64) * 1e9).astype(np.int64)
+    starts = np.append(0, ends[:-1])
+    running = np.round(seen.timeline["running"].to_numpy(np.float64)).astype(np.int64)
+    wanted = np.minimum(_wanted(seen), _TALLEST * seen.use.cores)
+    rows: list[tuple[int, int, int, str]] = []  # depth, start, end, word
+    for depth in range(int(wanted.max(initial=0))):
+        word_of = np.where(depth < running, RUNNING, np.where(depth < wanted, WAITING, ""))
+        changes = np.flatnonzero(np.append(True, word_of[1:] != word_of[:-1]))
+        for first, after in zip(changes.tolist(), [*changes[1:].tolist(), len(word_of)], strict=True):
+            if word_of[first]:
+                rows.append((depth, int(starts[first]), int(ends[after - 1]), str(word_of[first])))
+    columns = np.array(
+        [
+            (track, depth, start, end - start, names.setdefault(word, len(names)), _HUES[word], -1, 1)
+            for depth, start, end, word in rows
+        ],
+        dtype=np.int64,
+    ).reshape(-1, 8)
+    return Bars(*(columns[:, at] for at in range(8)))
+
+
+# ---- span_sums -------------------------------------------------------------------------------------------------------
+# Exact sums of a timeline by slots of time: what a chosen span of the picture lists, however few bars are drawn.
+#
+# The time is cut into equal slots. Of each key (track, name and place) and each slot in which it ran: the calls that
+# began there, the calls that were open when it began, and the time. A span of whole slots from ``a`` to ``b`` has the
+# calls that were open at ``a`` and those that began from ``a`` to ``b``, and the sum of the times: a call that lasts
+# over many slots is one call, and no time is lost.
+
+MOST_SLOTS = 256
+"""As fine as what is brushed in a picture 800 pixels wide."""
+MOST_KEYS = 1000
+"""Names of their own; those with less time of a track are summed as one."""
+_BITS = 22  # times are parts of the whole: as many as the picture of the page has
+
+
+@dataclass(frozen=True, eq=False)
+class SpanSums:
+    """Columns of one length, sorted by key and slot.
+
+    Attributes:
+        track, name, place: of each key, the one with most time first; name -1 for all others of a track.
+        others: of each key, how many names it stands for.
+        slots: how many there are.
+        key, slot: of each entry.
+        begun, open: calls.
+        time: ns.
+    """
+
+    track: Ints
+    name: Ints
+    place: Ints
+    others: Ints
+    slots: int
+    key: Ints
+    slot: Ints
+    begun: Ints
+    open: Ints
+    time: Ints
+
+    def halved(self) -> SpanSums:
+        """With half as many slots."""
+        slot = self.slot // 2
+        first = np.flatnonzero(np.append(True, (np.diff(self.key) != 0) | (np.diff(slot) != 0)))
+        open_first = np.where(self.slot % 2 == 0, self.open, 0)  # what was open in the middle is counted already
+        begun, opened, time = (np.add.reduceat(column, first) for column in (self.begun, open_first, self.time))
+        return SpanSums(
+            self.track, self.name, self.place, self.others, self.slots // 2,
+            self.key[first], slot[first], begun, opened, time,
+        )  # fmt: skip
+
+    def spec(self, duration: int, *, is_exact: bool = False) -> dict[str, Any]:
+        """What ``static/timeline_graph.js`` reads: times in ticks of ``tick`` s, slots as distances within a key.
+
+        ``is_exact``: ticks are ns; else as large as what is seen of a picture.
+        """
+        tick = 1 if is_exact else max(1, duration >> _BITS)
+        until = np.cumsum(self.time)  # rounded as sums, so that sums are right
+        parts = np.diff(until // tick, prepend=0)
+        ahead = np.diff(self.slot, prepend=0)
+        ahead[np.append(True, np.diff(self.key) != 0)] = self.slot[np.append(True, np.diff(self.key) != 0)]
+        return {
+            "slots": self.slots,
+            "tick": tick / 1e9,
+            "track": self.track.tolist(),
+            "name": self.name.tolist(),
+            "place": self.place.tolist(),
+            "others": self.others.tolist(),
+            "of": np.bincount(self.key, minlength=len(self.track)).tolist(),
+            "ahead": ahead.tolist(),
+            "begun": self.begun.tolist(),
+            "open": self.open.tolist(),
+            "time": parts.tolist(),
+        }
+
+
+def sums_of(bars: Bars, duration: int, *, slots: int = MOST_SLOTS, keys: int = MOST_KEYS) -> SpanSums:
+    """The sums of all bars of a stretch of ``duration`` ns; what lies outside of it is left out.
+
+    Args:
+        slots: a power of two.
+        keys: with names of their own, at most.
+    """
+    begin, end = np.clip(bars.start, 0, duration), np.clip(bars.start + bars.duration, 0, duration)
+    inside = (bars.start < duration) & (bars.start + bars.duration >= 0)
+    begin, end = begin[inside], end[inside]
+    key, names, others = _keys(bars.where(inside), end - begin, keys)
+    edges = np.arange(slots + 1, dtype=np.int64) * duration // slots
+    first = np.searchsorted(edges, begin, "right") - 1
+    last = np.maximum(np.searchsorted(edges, end, "left") - 1, first)
+    each = last - first + 1
+    row = np.repeat(np.arange(len(begin)), each)
+    slot = np.arange(len(row)) - np.repeat(np.cumsum(each) - each, each) + first[row]
+    time = np.minimum(end[row], edges[slot + 1]) - np.maximum(begin[row], edges[slot])
+    is_first = slot == first[row]
+    at = key[row] * slots + slot
+    which, place = np.unique(at, return_inverse=True)
+    place = place.reshape(-1)
+    begun, opened, spent = (
+        np.bincount(place, weights=column, minlength=len(which)).round().astype(np.int64)
+        for column in (is_first, ~is_first, time)
+    )
+    return SpanSums(*names, others, slots, which // slots, which % slots, begun, opened, spent)
+
+
+def _keys(bars: Bars, time: Ints, most: int) -> tuple[Ints, tuple[Ints, Ints, Ints], Ints]:
+    """(number of the key of each bar; track, name and place of each key; how many names it stands for)."""
+    known, which = distinct_rows(bars.track, bars.name, bars.place)
+    spent = np.bincount(which, weights=time, minlength=len(known))
+    order = np.argsort(-spent, kind="stable")
+    rank = np.empty(len(known), dtype=np.int64)
+    rank[order] = np.arange(len(known))
+    known = known[order]
+    if len(known) <= most:
+        return rank[which], (known[:, 0], known[:, 1], known[:, 2]), np.ones(len(known), dtype=np.int64)
+    tracks, of_track, counts = np.unique(known[most:, 0], return_inverse=True, return_counts=True)
+    merged = np.append(np.arange(most), most + of_track.reshape(-1))
+    rest = np.column_stack([tracks, np.full(len(tracks), -1), np.full(len(tracks), -1)])
+    known = np.concatenate([known[:most], rest])
+    others = np.append(np.ones(most, dtype=np.int64), counts)
+    return merged[rank[which]], (known[:, 0], known[:, 1], known[:, 2]), others
+
+
+# ---- timeline_spec ---------------------------------------------------------------------------------------------------
+# What ``static/timeline_graph.js`` reads of a timeline: bars, exact sums by slots of time, what bars are called.
+
+MOST_BARS = 10_000
+TICKS = 22  # bits: times are parts of the whole
+MOST_DEPTH = 40  # rows of one track; what is nested deeper is not drawn, and counted
+LONGEST_NAME = 100
+_FULL_SUMS = 2_000  # with fewer bars to draw, few names have sums of their own
+_MOST_IN_WIDGET = 40_000  # what is drawn together there is asked for
+_MOST_IN_SPAN = 10_000  # of one answer
+_WORDS = ("line", "torch", "range", "backward", "copy", "runtime call")  # of each of HUES, for the legend
+
+
+class Seen(Protocol):
+    """What is read of a `Timeline`."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def duration(self) -> int: ...
+    @property
+    def tracks(self) -> tuple[str, ...]: ...
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def keys(self) -> tuple[str, ...]: ...
+    @property
+    def places(self) -> tuple[str, ...]: ...
+    @property
+    def bars(self) -> Bars: ...
+    @property
+    def sums(self) -> SpanSums: ...
+    @property
+    def few_sums(self) -> SpanSums: ...
+
+
+def spec_of(line: Seen, most: int = MOST_BARS, ticks: int = TICKS, *, all_names: bool = False) -> dict[str, Any]:
+    """What ``static/timeline_graph.js`` reads, times in ticks of ``tick`` s, of which 2 to the ``ticks`` are about the
+    whole (0: ticks are ns); see `_columns` and `SpanSums.spec`. The sums take as much room as so many bars, about.
+    """
+    bars = line.bars.where(line.bars.depth < MOST_DEPTH)
+    deeper = len(line.bars) - len(bars)
+    bars = bars.fewer(most)
+    sums = line.sums if most >= _FULL_SUMS else line.few_sums
+    while len(sums.key) > max(min(most // 2, len(bars)), len(sums.track)) and sums.slots > 1:
+        sums = sums.halved()
+    tick = max(1, line.duration >> ticks) if ticks else 1
+    said_of = np.concatenate([bars.name, sums.name[sums.name >= 0]])
+    used = np.arange(len(line.names)) if all_names else np.unique(said_of)
+    name = np.searchsorted(used, said_of)
+    named = np.full(len(sums.name), -1, dtype=np.int64)
+    named[sums.name >= 0] = name[len(bars) :]
+    bars, sums = replace(bars, name=name[: len(bars)]), replace(sums, name=named)
+    names = [line.names[n] for n in used.tolist()]
+    scale = units.spread_scale([line.duration / 1e9])
+    merged = int(bars.count[bars.count > 1].sum())
+    said = []
+    if merged:
+        said.append(f"{units.count(merged)} of {units.count(len(line.bars))} bars are short and drawn together.")
+    if deeper:
+        said.append(f"{units.count(deeper)} are nested deeper than {MOST_DEPTH} and not drawn.")
+    if said:
+        said.append("The table counts all of them; .timeline().to_html(path) draws each.")
+    return {
+        "title": printable(line.title),
+        "seconds": line.duration / 1e9,
+        "tick": tick / 1e9,
+        "unit": scale.unit,
+        "size": scale.size,
+        "places": scale.places if scale.places is not None else 2,
+        "tracks": [printable(clipped(track, 40)) for track in line.tracks],
+        "names": [printable(clipped(each, LONGEST_NAME)) for each in names],
+        **({"keys": [_short_key(line, n) for n in used.tolist()]} if line.keys else {}),
+        "placesOf": [printable(place) for place in line.places],
+        "hues": list(HUES),
+        "legend": [(HUES[hue], ", ".join(words)) for hue, words in _legend(bars, names)],
+        **_columns(bars, tick, len(line.tracks)),
+        "sums": sums.spec(line.duration, is_exact=not ticks),
+        "isWhole": not deeper,
+        "note": " ".join(said),
+    }
+
+
+def _legend(bars: Bars, names: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """What stands for each hue that is drawn: a kind of event, threads, or both."""
+    pairs = np.unique(np.column_stack([bars.hue, bars.name]), axis=0).tolist()
+    for hue in sorted({hue for hue, _ in pairs}):
+        said = {names[name] if names[name] in (RUNNING, WAITING) else _WORDS[hue] for of, name in pairs if of == hue}
+        yield hue, sorted(said, key=lambda word: word != _WORDS[hue])
+
+
+def _columns(bars: Bars, tick: int, tracks: int) -> dict[str, Any]:
+    """``bars``, a list per column, those of each track one after the other, each before those in it; and ``what``, of
+    each kind of bar its row, name, hue and place. ``ahead``: ticks from the start of the bar one row above, for the
+    first in it, else from the end of the one before in its row. ``count``: only where some are drawn together.
+
+    The steps of a loop run alike: in this order each is nearly the list of the one before, which compression finds.
+    """
+    bars = bars.where(np.lexsort((bars.depth, bars.start, bars.track)))
+    start, end = bars.start // tick, (bars.start + bars.duration) // tick
+    ahead: list[int] = []
+    begun, ended, track, before = [0], [0], -1, -1
+    for at, first, last, depth in zip(*(part.tolist() for part in (bars.track, start, end, bars.depth)), strict=True):
+        if at != track:
+            begun, ended, track, before = [0] * (MOST_DEPTH + 1), [0] * (MOST_DEPTH + 1), at, -1
+        ahead.append(first - (begun[depth - 1] if 0 < depth > before else ended[depth]))
+        begun[depth], ended[depth], before = first, last, depth
+    known, which = distinct_rows(bars.depth, bars.name, bars.hue, bars.place)
+    what = dict(zip(("depth", "name", "hue", "place"), known.T.tolist(), strict=True))
+    columns = {
+        "of": np.bincount(bars.track, minlength=tracks).tolist(),
+        "what": which.tolist(),
+        "ahead": ahead,
+        "duration": (end - start).tolist(),
+    }
+    if bars.count.max(initial=1) > 1:
+        columns["count"] = bars.count.tolist()
+    return {"bars": columns, "what": what}
+
+
+def _short_key(line: Seen, name: int) -> str:
+    return shortened_key(line.keys[name], printable(clipped(line.names[name], LONGEST_NAME)))
+
+
+# ---- the live widget --------------------------------------------------------------------------------------------
+
+
+def widget_spec(line: Seen) -> dict[str, Any]:
+    """`spec_of` for the widget. Where bars are drawn together, those of a span are asked for: see `bars_in_span`."""
+    spec = spec_of(line, _MOST_IN_WIDGET, all_names=True)
+    return spec | {"asks": True, "fineTick": 1e-9} if "count" in spec["bars"] else spec
+
+
+def bars_in_span(line: Seen, start: float, end: float) -> dict[str, Any]:
+    """The bars that reach into a span, seconds, as `spec_of` has them, in ns; ``merged`` if some are drawn together."""
+    bars = line.bars
+    first, last = int(start * 1e9), int(end * 1e9)
+    inside = (bars.start <= last) & (bars.start + bars.duration >= first) & (bars.depth < MOST_DEPTH)
+    fewer = bars.where(inside).fewer(_MOST_IN_SPAN, max(last - first, 1))
+    columns = _columns(fewer, 1, len(line.tracks))
+    return {"type": "bars", "from": start, "to": end, "merged": "count" in columns["bars"], **columns}
+
+
+# ---- timeline --------------------------------------------------------------------------------------------------------
+# What ran when: the lines, ops and ranges of each thread and the kernels of each stream, as one zoomable picture.
+#
+# ``static/timeline.js`` draws it, in an inline module and in a widget. Where no script runs, a table of what took most
+# time on each track is read. Bars that are too short to be seen are drawn together, as one that says how many it is.
+
+MOST_BYTES = 100_000
+_MOST_ON_PAGE = 2_000_000  # bars of a page of its own, about 6 bytes each: every one, as a rule
+_LARGEST_PAGE = 200_000_000
+_PAGE_BYTES = 300_000  # of the picture in the page of a profile, with others
+_TABLE_ROWS = 20
+_INLINE_TICKS = 15  # a bar more is worth more than a digit more
+_INLINE_NAMES = 60  # that have sums of their own
+_INLINE_BYTES = 2600  # within the output of a profile, which has other pictures too
+_MOST_INLINE = 20_000  # events and segments: about a fifth of a second
+_HUE_OF_KIND = ("torch", "python", "other", "torch", "memory", "memory")  # of each of KINDS
+_KEY = "\0"  # between a name, while they are collected, and its key: names that look alike may be several operations
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """The timeline of a profile; it displays itself in a notebook.
+
+    Attributes:
+        title: what it shows, one sentence.
+        duration: ns.
+        tracks: names, from the top.
+        names: what is written on bars.
+        places: ``In[3]:4``.
+        bars: every bar; those nested deeper than `MOST_DEPTH` are not drawn.
+        keys: of each name, what it is called when it is chosen, see `profiling.ops_view.chosen_key`; empty where it
+        cannot be.
+    """
+
+    title: str
+    duration: int
+    tracks: tuple[str, ...]
+    names: tuple[str, ...]
+    places: tuple[str, ...]
+    bars: Bars
+    profile: Profile | None = field(default=None, repr=False)
+    keys: tuple[str, ...] = ()
+
+    @cached_property
+    def sums(self) -> SpanSums:
+        """What ran in each slot of time, of all bars."""
+        return sums_of(self.bars, self.duration)
+
+    @cached_property
+    def few_sums(self) -> SpanSums:
+        """For the inline picture: names that take little are summed."""
+        return sums_of(self.bars, self.duration, keys=_INLINE_NAMES)
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """One row per bar: ``track depth name place start duration``, seconds."""
+        bars = self.bars
+        return pd.DataFrame(
+            {
+                "track": [self.tracks[n] for n in bars.track.tolist()],
+                "depth": bars.depth,
+                "name": [self.names[n] for n in bars.name.tolist()],
+                "place": [self.places[n] if n >= 0 else None for n in bars.place.tolist()],
+                "start": bars.start / 1e9,
+                "duration": bars.duration / 1e9,
+            }
+        )
+
+    def between(self, start: float, end: float) -> pd.DataFrame:
+        """What ran from ``start`` to ``end`` (seconds since the body was entered), per track, name and place:
+        ``track name place calls time``, ``time`` being the seconds within the span, calls inside included."""
+        bars = self.bars
+        begins, ends = bars.start / 1e9, bars.start / 1e9 + bars.duration / 1e9
+        inside = np.flatnonzero((begins < end) & (ends >= start))
+        track = np.array(list(map(self.tracks.index, self.tracks)), dtype=np.int64)[bars.track[inside]]  # of its name
+        columns = {"track": track, "name": bars.name[inside], "place": bars.place[inside]}
+        time = np.minimum(ends[inside], end) - np.maximum(begins[inside], start)
+        rows = pd.DataFrame({**columns, "calls": 1, "time": time})
+        sums = rows.groupby(list(columns), sort=False)[["calls", "time"]].sum().reset_index()
+        texts = ((*self.tracks,), (*self.names,), (*self.places, None))  # -1 is no place
+        for name, of in zip(columns, texts, strict=True):
+            sums[name] = pd.Series([of[n] for n in sums[name].tolist()], dtype=object)
+        return sums.sort_values("time", ascending=False, kind="stable").reset_index(drop=True)
+
+    def explore(self) -> Any:
+        """The live widget; the span that is brushed is its ``selection``, what ran in it its ``rows``."""
+        from .timeline_widget import TimelineWidget
+
+        return TimelineWidget(self, widget_spec(self), bars_in_span)
+
+    def __repr__(self) -> str:
+        return text.for_stdout(document(self))
+
+    to_html = renderers.to_html
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        fragment = with_modules(boxed("".join(markup(self)), self.profile))
+        return {"text/plain": text.render(document(self)), "text/html": fragment}
+
+
+def timeline(profile: Profile) -> Timeline:
+    """See `Profile.timeline`."""
+    trace = profile.trace
+    if trace is None:
+        raise InputError("this profile has no events over time, so there is no timeline")
+    names: dict[str, int] = {}
+    places: dict[str, int] = {}
+    tracks, lines_of, track_of = _tracks(trace)
+    node_place = _node_places(profile, trace, places)
+    parts = [_lines(profile, trace, lines_of, node_place, names)] if lines_of else []
+    parts.append(_events(trace, track_of, node_place, names))
+    if (seen := profile.concurrency) is not None and len(seen.timeline):
+        parts.append(thread_bars(seen, len(tracks), names))
+        tracks.append(thread_track(seen))
+    title = _answer(trace)
+    bars = Bars.join(*parts)
+    shown, _, keys = zip(*(name.partition(_KEY) for name in names), strict=True) if names else ((), (), ())
+    return Timeline(title, max(trace.duration, 1), tuple(tracks), shown, tuple(places), bars, profile, keys)
+
+
+def _answer(trace: Trace) -> str:
+    """``MainThread is in torch for 93 % of 458 ms; cuda:0 stream 7 is busy for 12 %``."""
+    events, whole = trace.events, max(trace.duration, 1)
+    kind, parent = events["kind"].to_numpy(), events["parent"].to_numpy()
+    is_op = kind == KINDS.index("op")
+    outermost = is_op & ~np.append(is_op, False)[parent]  # in no op; what is in a range counts
+    outermost |= trace.is_on_device
+    busy = events[outermost].groupby("track")["duration"].sum().sort_values(ascending=False)
+    said: list[str] = []
+    for number, ns in busy.head(3).items():
+        track = trace.tracks[int(str(number))]
+        share = f"{units.percent(min(float(ns) / whole, 1.0))} %"
+        of = f" of {units.seconds_text(whole / 1e9)}" if not said else ""
+        what = "is busy for" if track.device else "is in torch for"
+        said.append(f"{f'{track.device} {track.name}'.strip()} {what} {share}{of}")
+    return "; ".join(said) or f"no torch operation ran in {units.seconds_text(whole / 1e9)}"
+
+
+def _tracks(trace: Trace) -> tuple[list[str], dict[int, int], Ints]:
+    """Names from the top; thread -> track of its lines; and of each track of the trace, its number here."""
+    with_lines = set(trace.segments["thread"].unique().tolist())
+    names: list[str] = []
+    lines_of: dict[int, int] = {}
+    track_of = []
+    for track in trace.tracks:
+        if track.thread in with_lines:
+            lines_of[track.thread] = len(names)
+            names.append("lines" if track.thread == 0 else f"lines of {track.name}")
+        track_of.append(len(names))
+        names.append(f"{track.device} {track.name}".strip())
+    return names, lines_of, np.array(track_of, dtype=np.int64)
+
+
+def _node_places(profile: Profile, trace: Trace, places: dict[str, int]) -> Ints:
+    """Of each node, and at the end of none, the number of its place; -1 for a root."""
+    stands = zip(node_sources(trace, profile.sources), trace.nodes["line"].tolist(), strict=True)
+    found = [-1 if known is None else places.setdefault(f"{known.label}:{line}", len(places)) for known, line in stands]
+    return np.array([*found, -1], dtype=np.int64)
+
+
+def _lines(profile: Profile, trace: Trace, lines_of: dict[int, int], node_place: Ints, names: dict[str, int]) -> Bars:
+    texts = []
+    for known, at in zip(node_sources(trace, profile.sources), trace.nodes["line"].tolist(), strict=True):
+        words = f"{known.label}:{at} {known.line(at).strip()}" if known is not None else "no line"
+        texts.append(names.setdefault(words, len(names)))
+    depth_of = np.full(len(trace.nodes), -1, dtype=np.int64)  # a root is no row
+    for node, parent in enumerate(trace.nodes["parent"].tolist()):
+        depth_of[node] = depth_of[parent] + 1 if parent >= 0 else -1
+    stays = line_ranges(trace)
+    threads, which = np.unique(stays.thread, return_inverse=True)
+    tracks = np.array([lines_of[thread] for thread in threads.tolist()], dtype=np.int64)
+    return Bars(
+        tracks[which], depth_of[stays.node], stays.start, stays.end - stays.start,
+        np.array(texts, dtype=np.int64)[stays.node], np.full(len(stays), HUES.index("line")), node_place[stays.node],
+        np.ones(len(stays), dtype=np.int64),
+    )  # fmt: skip
+
+
+def _events(trace: Trace, track_of: Ints, node_place: Ints, names: dict[str, int]) -> Bars:
+    columns = {name: trace.events[name].to_numpy().astype(np.int64) for name in trace.events.columns}
+    named = [op_text(name) + _KEY + chosen_key("op", name) for name in trace.names]
+    numbers = np.array([names.setdefault(each, len(names)) for each in named] or [0], dtype=np.int64)
+    hues = np.array([HUES.index(hue) for hue in _HUE_OF_KIND])[columns["kind"]]
+    backward = np.array([is_backward(name) for name in trace.names] or [False])[columns["name"]]
+    is_op = columns["kind"] == KINDS.index("op")
+    hues[is_op & (backward | (columns["caused_by"] >= 0))] = HUES.index("backward")
+    return Bars(
+        track_of[columns["track"]], _depths(columns["parent"]), columns["start"], columns["duration"],
+        numbers[columns["name"]], hues, node_place[columns["node"]], np.ones(len(trace), dtype=np.int64),
+    )  # fmt: skip
+
+
+def _depths(parent: Ints) -> Ints:
+    """How many events each one runs in."""
+    depth = np.zeros(len(parent), dtype=np.int64)
+    above = parent.copy()
+    while (inside := above >= 0).any():
+        depth[inside] += 1
+        above[inside] = parent[above[inside]]
+    return depth
+
+
+# ---- what is read without a script ------------------------------------------------------------------------------
+
+
+def document(line: Timeline, most: int = _TABLE_ROWS) -> Document:
+    """The names that take most time on each track."""
+    sums = line.between(0.0, line.duration / 1e9)
+    shown = sums.head(most)
+    built = (
+        BuiltColumn(Column("track", "track", widest=28), lambda row: Cell(str(row["track"]))),
+        texts("name", "name", 60, lambda row: clipped(str(row["name"]), LONGEST_NAME)),
+        counted("calls", "calls"),
+        measured_columns("time", "time", units.spread_scale(sums["time"])),
+    )
+    every = f"{len(shown)} of {units.count(len(sums))} names. All: .between(start, end)"
+    hidden = every if len(sums) > len(shown) else ""
+    table = built_table("timeline", built, frame_rows(shown), hidden=hidden)
+    return Document("timeline", (Phrase(line.title),), (table,), where=".frame")
+
+
+def _in_words(line: Timeline, most: int) -> str:
+    """The names that take most time as a line, for an output with other tables: a tenth of the bytes of one."""
+    sums = line.between(0.0, line.duration / 1e9)
+    said = [f"{clipped(str(row['name']), 40)} {units.seconds_text(row['time'])}" for row in frame_rows(sums.head(most))]
+    more = f" ({len(said)} of {units.count(len(sums))} names)" if len(sums) > len(said) else ""
+    whole = f"{line.title}. Most time: {', '.join(said)}{more}."
+    return f"<p><small>{attribute(whole)}</small></p>"
+
+
+# ---- the picture ------------------------------------------------------------------------------------------------
+
+
+def drawn(profile: Profile, place: int) -> Drawn | None:
+    """The timeline as a view of the profile's output; None where there is none, or too much to lay it out in passing
+    (`Profile.timeline` does)."""
+    trace = profile.trace
+    most = _MOST_ON_PAGE if is_own_page() else _MOST_INLINE
+    if trace is None or not len(trace) or len(trace) + len(trace.segments) > most:
+        return None
+    room, ticks = (_PAGE_BYTES, TICKS) if is_own_page() else (_INLINE_BYTES, _INLINE_TICKS)
+    element, scripts = markup(timeline(profile), slot=f"drawn-{place}", most_bytes=room, rows=3, ticks=ticks)
+    return Drawn("timeline", element, scripts)
+
+
+def markup(
+    line: Timeline, *, slot: str = "", most_bytes: int = MOST_BYTES, rows: int = _TABLE_ROWS, ticks: int = TICKS
+) -> tuple[str, str]:
+    """(the element, with the table in it; the script with its data): at most ``most_bytes`` as a notebook has them.
+
+    By itself on a page of its own it has every bar, to the nanosecond, however large that is.
+    """
+    is_whole, is_small = is_own_page() and not slot, bool(slot) and not is_own_page()
+    most_bars = _MOST_ON_PAGE if is_own_page() else MOST_BARS
+
+    def data(room: int) -> str:
+        if is_whole:
+            return script_data(spec_of(line, _MOST_ON_PAGE, 0))
+        return fitted(lambda n: script_data(spec_of(line, n, ticks)), room, most_bars, 50, is_packed=True)
+
+    return mounted(
+        "torchbench-timeline",
+        "timeline",
+        _in_words(line, rows) if is_small else html.static(document(line, rows)),
+        "timeline" if is_small else "timeline_explorer",
+        data,
+        most_bytes=_LARGEST_PAGE if is_whole else most_bytes,
+        slot=slot,
+    )

@@ -1,0 +1,1 @@
+"""Where Python's own time goes, by samples of its stack."""

@@ -1,0 +1,679 @@
+"""What happened when: the events of a run in columns, the texts they stand in, stays on lines, times of devices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from .schema import frame_of
+
+__all__ = [
+    "EVENT_COLUMNS",
+    "KINDS",
+    "Ints",
+    "NODE_COLUMNS",
+    "SEGMENT_COLUMNS",
+    "TRACE_TABLES",
+    "Trace",
+    "Track",
+    "compact",
+    "Source",
+    "line_text",
+    "node_sources",
+    "LineRanges",
+    "line_ranges",
+    "DEVICE_COLUMNS",
+    "IDLE_COLUMNS",
+    "busy_stretches",
+    "device_table",
+    "host_waits",
+    "idle_gaps",
+    "idle_share",
+    "share_of_devices",
+    "waited_for",
+    "one_after_the_other",
+]
+
+# ---- trace -----------------------------------------------------------------------------------------------------------
+# What happened when: the events of one profiled run in compact columns.
+#
+# Everything that shows an order in time (the exported trace, the timeline, the call tree, the idle gaps of a device)
+# derives from these columns. They hold numbers and texts: no tensor, no frame, no code object. About 60 bytes an event.
+
+Ints = NDArray[np.int64]
+
+KINDS = ("op", "range", "runtime", "kernel", "memcpy", "memset")
+"""``kind`` of an event: ops and ``record_function`` ranges run on threads, and runtime calls (``cudaLaunchKernel``),
+which are no ops; kernels, copies and fills run on streams of a device."""
+ON_DEVICE = frozenset({"kernel", "memcpy", "memset"})
+
+EVENT_COLUMNS: dict[str, str] = {
+    "name": "int32",  # index in Trace.names
+    "kind": "int8",  # index in KINDS
+    "start": "int64",  # ns since the body was entered
+    "duration": "int64",  # ns
+    "track": "int32",  # index in Trace.tracks
+    "parent": "int32",  # event of the same thread in which it runs; -1: none
+    "launched_by": "int32",  # of what ran on a device: the runtime call, or the op, that launched it; -1: not known
+    "node": "int32",  # row of Trace.nodes: the line it stands on; -1: none
+    "caused_by": "int32",  # row of Trace.nodes: the forward line of a backward op; -1 for others
+    "inputs": "int32",  # index in Trace.inputs; -1: not recorded
+}
+
+NODE_COLUMNS: dict[str, str] = {
+    "parent": "int32",  # node that called it; -1 for the root of a thread. A parent comes before its children
+    "thread": "int32",  # number in the tables
+    "source": "int32",  # index in Trace.sources; -1 for a root, which stands for the time on no line
+    "line": "int32",  # 1-based, as shown
+    "function": "int32",  # index in Trace.functions; -1 for a root
+    "calls": "int64",
+}
+
+SEGMENT_COLUMNS: dict[str, str] = {
+    "thread": "int32",  # number in the tables
+    "start": "int64",  # ns since the body was entered; the segment ends where the next one of its thread starts
+    "node": "int32",  # the line that is active
+}
+
+
+TRACE_TABLES = {"events": EVENT_COLUMNS, "nodes": NODE_COLUMNS, "segments": SEGMENT_COLUMNS}
+"""Field of a `Trace` -> the columns of its table."""
+
+
+@dataclass(frozen=True)
+class Track:
+    """A thread, or a stream of a device: what runs on it runs in order.
+
+    Attributes:
+        name: ``MainThread``, ``stream 7``.
+        thread: number in the tables; -1 for a stream.
+        ident: the operating system's thread id, or the number of the stream.
+        device: ``cuda:0``; empty for a thread.
+    """
+
+    name: str
+    thread: int = -1
+    ident: int = 0
+    device: str = ""
+
+
+def compact(columns: Mapping[str, str], values: Mapping[str, Ints] | pd.DataFrame) -> pd.DataFrame:
+    """The table of ``columns`` (name -> dtype) that holds ``values``, all of one length.
+
+    Raises:
+        ValueError: a column is missing, or a number does not fit into it.
+    """
+    made = {}
+    for name, dtype in columns.items():
+        given = np.asarray(values[name]) if name in values else None
+        if given is None:
+            raise ValueError(f"no column {name}")
+        limits = np.iinfo(dtype)
+        if len(given) and not (given.min() >= limits.min and given.max() <= limits.max):
+            raise ValueError(f"a number of column {name} does not fit into {dtype}")
+        made[name] = given.astype(dtype)
+    return pd.DataFrame(made, columns=list(columns))
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """The events and the lines of one run.
+
+    Attributes:
+        events: one row per op, range, runtime call, kernel or copy, columns of `EVENT_COLUMNS`. The ops come first,
+            in the order of their start, a parent before what runs in it.
+        nodes: the calling-context tree of lines, columns of `NODE_COLUMNS`.
+        segments: which line is active when, by thread and start, columns of `SEGMENT_COLUMNS`.
+        names: distinct names of events.
+        tracks: threads, then streams.
+        sources: source ids.
+        functions: qualified names of the functions that lines stand in.
+        inputs: (shapes, dtypes, strides) as text.
+        begin: Unix ns at which the body was entered.
+        duration: ns until it was left.
+        process: id of the process that ran it.
+    """
+
+    events: pd.DataFrame
+    nodes: pd.DataFrame
+    segments: pd.DataFrame
+    names: tuple[str, ...] = ()
+    tracks: tuple[Track, ...] = ()
+    sources: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
+    inputs: tuple[tuple[str, str, str], ...] = ()
+    begin: int = 0
+    duration: int = 0
+    process: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        for name, columns in TRACE_TABLES.items():
+            if {c: str(dtype) for c, dtype in getattr(self, name).dtypes.items()} != columns:
+                raise ValueError(f"columns of .{name} must be {' '.join(columns)}")
+        if problem := self._broken():
+            raise ValueError(problem)
+
+    def _broken(self) -> str:
+        """Which index points to nothing; what is read from a file must not fail later on."""
+        events, count = self.events, len(self.events)
+        for frame, name, low, high in (
+            (events, "name", 0, len(self.names)),
+            (events, "kind", 0, len(KINDS)),
+            (events, "track", 0, len(self.tracks)),
+            (events, "parent", -1, count),
+            (events, "launched_by", -1, count),
+            (events, "node", -1, len(self.nodes)),
+            (events, "caused_by", -1, len(self.nodes)),
+            (events, "inputs", -1, len(self.inputs)),
+            (self.nodes, "source", -1, len(self.sources)),
+            (self.nodes, "function", -1, len(self.functions)),
+            (self.segments, "node", -1, len(self.nodes)),
+        ):
+            values = frame[name]
+            if len(values) and not (values.min() >= low and values.max() < high):
+                return f"{name} points to nothing"
+        if len(self.nodes) and (self.nodes["parent"].to_numpy() >= np.arange(len(self.nodes))).any():
+            return "a line comes before the line that calls it"
+        return ""
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    @cached_property
+    def is_on_device(self) -> NDArray[np.bool_]:
+        """bool [events]: ran on a device."""
+        return self.is_kind(*ON_DEVICE)
+
+    def is_kind(self, *kinds: str) -> NDArray[np.bool_]:
+        """bool [events]."""
+        return np.isin(self.events["kind"].to_numpy(), [KINDS.index(kind) for kind in kinds])
+
+    @property
+    def devices(self) -> list[str]:
+        """Those that have streams."""
+        return list(dict.fromkeys(track.device for track in self.tracks if track.device))
+
+
+# ---- source_texts ----------------------------------------------------------------------------------------------------
+# The texts that the lines of a profile stand in.
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text that the lines of a profile stand in: a cell, or a file.
+
+    Attributes:
+        source_id: identifies the text across kernels and re-runs.
+        file: file name of its code.
+        text: the visible text, magic line included.
+        cell: the last n of ``In[n]`` it ran as; None for a file.
+        first_line: number of the first line of ``text``.
+        version: which text of the file it is, in words; empty for the one that the file has.
+    """
+
+    source_id: str
+    file: str
+    text: str
+    cell: int | None = None
+    first_line: int = 1
+    version: str = ""
+
+    @property
+    def label(self) -> str:
+        """``In[3]``, or the last part of the file name, with the version in brackets."""
+        name = f"In[{self.cell}]" if self.cell is not None else self.file.rsplit("/", 1)[-1]
+        return f"{name} ({self.version})" if self.version else name
+
+    def line(self, number: int) -> str:
+        """Text of line ``number``; empty where the text has no such line."""
+        index = number - self.first_line
+        return self._lines[index] if 0 <= index < len(self._lines) else ""
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self.text.splitlines()
+
+
+def node_sources(trace: Trace, sources: Mapping[str, Source]) -> list[Source | None]:
+    """Of each node of ``trace``, the source that its line stands in; None for a root, and where no text is known."""
+    return [sources.get(trace.sources[at]) if at >= 0 else None for at in trace.nodes["source"].tolist()]
+
+
+def line_text(sources: Mapping[str, Source], source_id: Any, line: Any) -> str | None:
+    """Text of a line of one of ``sources``; None for no line (NA), or of a source that is not there."""
+    if pd.isna(source_id) or pd.isna(line) or source_id not in sources:
+        return None
+    return sources[str(source_id)].line(int(line))
+
+
+# ---- line_ranges -----------------------------------------------------------------------------------------------------
+# The stays on lines of a trace as ranges: what its segments say of one line at a time, with the lines that it calls.
+#
+# A loop of half a million operations has more than a million segments: they are put together by numpy, one depth of the
+# calls after the other.
+
+_DEEPEST = 200  # lines above a line that ranges are made of; a deeper recursion stands on the last of them
+
+
+@dataclass(frozen=True, eq=False)
+class LineRanges:
+    """One range per stay on a line, the lines it calls included: int64 columns of one length.
+
+    Those of a thread nest and are in the order of their start; of two that start together the outer one comes first.
+
+    Attributes:
+        thread: number in the tables.
+        node: row of ``Trace.nodes``.
+        start, end: ns since the body was entered.
+    """
+
+    thread: Ints
+    node: Ints
+    start: Ints
+    end: Ints
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+
+def line_ranges(trace: Trace) -> LineRanges:
+    """Each stay on a line as one range; a stay of no length is left out.
+
+    At each depth of the calls a range goes on as long as the line there is the same: those above it are the same then.
+    """
+    thread, start, node = (trace.segments[name].to_numpy().astype(np.int64) for name in ("thread", "start", "node"))
+    order = np.argsort(thread, kind="stable")
+    thread, start, node = thread[order], start[order], node[order]
+    is_last = np.append(thread[1:] != thread[:-1], np.ones(len(thread[:1]), dtype=bool))
+    until = np.where(is_last, np.maximum(start, trace.duration), np.append(start[1:], 0))
+    found = [np.zeros((5, 0), dtype=np.int64)]
+    for level, of_node in _lines_by_depth(trace):
+        line = of_node[node]
+        goes_on = np.append(False, (line[1:] == line[:-1]) & ~is_last[:-1])[: len(line)]
+        first = np.flatnonzero((line >= 0) & ~goes_on)
+        ends = np.flatnonzero((line >= 0) & ~np.append(goes_on[1:], False))
+        lasting = until[ends] > start[first]
+        first, ends = first[lasting], ends[lasting]
+        found.append(np.stack([thread[first], start[first], until[ends], line[first], np.full(len(first), level)]))
+    threads, starts, stops, nodes, levels = np.concatenate(found, axis=1)
+    order = np.lexsort((levels, -stops, starts, threads))
+    return LineRanges(threads[order], nodes[order], starts[order], stops[order])
+
+
+def _lines_by_depth(trace: Trace) -> Iterator[tuple[int, Ints]]:
+    """(depth, of each node and at the end of none the line that is open at that depth, -1 for none), the deepest first.
+
+    The root of a thread is no line.
+    """
+    parents = trace.nodes["parent"].tolist()
+    depth = np.full(len(parents) + 1, -1, dtype=np.int64)
+    here = np.full(len(parents) + 1, -1, dtype=np.int64)  # the line that a node is drawn as
+    for node, parent in enumerate(parents):  # a parent comes before its children
+        if parent >= 0:
+            is_deep = depth[parent] + 1 >= _DEEPEST
+            depth[node] = depth[parent] if is_deep else depth[parent] + 1
+            here[node] = here[parent] if is_deep else node
+    above = np.append(np.array(parents, dtype=np.int64), -1)
+    for level in range(int(depth.max()), -1, -1):
+        is_open = depth[here] == level  # -1 finds the entry of none
+        yield level, np.where(is_open, here, -1)
+        here = np.where(is_open, above[here], here)
+
+
+# ---- device_times ----------------------------------------------------------------------------------------------------
+# What ran on devices, and when they stood idle: derived from the trace of a profile.
+
+DEVICE_COLUMNS: dict[str, str] = {
+    "kind": "object",  # kernel, memcpy, memset; runtime: a call of the host, whose time is the host's
+    "name": "object",
+    "device": "object",  # None for a runtime call
+    "stream": "Int64",
+    "calls": "int64",
+    "time": "float64",  # seconds
+    "op": "object",  # the op that launched it; None: none
+    "cell": "Int64",
+    "line": "Int64",  # the line that launched it
+    "source_id": "object",
+    "thread": "Int64",  # the thread that launched it
+}
+"""Of ``Profile.device_events``: one row per (kind, name, device, stream, op, line)."""
+
+IDLE_COLUMNS: dict[str, str] = {
+    "device": "object",
+    "start": "float64",  # seconds since the body was entered
+    "duration": "float64",
+    "share": "float64",  # of the device's span, from the first to the last thing that ran on it
+    "cell": "Int64",
+    "line": "Int64",  # the line of the cell's own thread that was active for most of the gap; NA: none
+    "source": "object",
+    "source_id": "object",
+}
+"""Of ``Profile.idle``: one row per gap in which nothing ran on any stream of the device, the longest first."""
+
+
+def device_table(trace: Trace | None, text_of: Mapping[str, Source]) -> pd.DataFrame:
+    """Kernels, copies and fills, and apart from them the runtime calls, summed by what launched them."""
+    if trace is None or (events := trace.events[trace.is_on_device | trace.is_kind("runtime")]).empty:
+        return frame_of(DEVICE_COLUMNS, {})
+    op = np.append(trace.events["name"].to_numpy(), -1)[_launching_op(trace, events.index.to_numpy())]
+    keyed = events.assign(op=op)[["kind", "name", "track", "op", "node", "duration"]]
+    runtime = keyed["kind"] == KINDS.index("runtime")
+    keyed["stream_track"] = keyed["track"].where(~runtime, -1)
+    keyed["place"] = _place_numbers(trace)[keyed["node"].to_numpy()]
+    by = ["kind", "name", "stream_track", "op", "place"]
+    sums = keyed.groupby(by, sort=False).agg(calls=("duration", "size"), ns=("duration", "sum"), node=("node", "first"))
+    sums = sums.reset_index()
+    tracks = [trace.tracks[n] if n >= 0 else None for n in sums["stream_track"].tolist()]
+    columns = {
+        "kind": [KINDS[n] for n in sums["kind"].tolist()],
+        "name": [trace.names[n] for n in sums["name"].tolist()],
+        "device": [track.device if track is not None else None for track in tracks],
+        "stream": [track.ident if track is not None else pd.NA for track in tracks],
+        "calls": sums["calls"].to_numpy(),
+        "time": sums["ns"].to_numpy() / 1e9,
+        "op": [trace.names[n] if n >= 0 else None for n in sums["op"].tolist()],
+        **_places(text_of, trace, sums["node"].tolist()),
+    }
+    frame = frame_of(DEVICE_COLUMNS, {name: column for name, column in columns.items() if name in DEVICE_COLUMNS})
+    order = pd.DataFrame({"host": frame["kind"] == "runtime", "time": -frame["time"]})
+    return frame.loc[order.sort_values(["host", "time"], kind="stable").index].reset_index(drop=True)
+
+
+def _launching_op(trace: Trace, rows: Ints) -> Ints:
+    """The op in which each event was launched (or, for a runtime call, in which it ran); -1 for none."""
+    parent = np.append(trace.events["parent"].to_numpy(), -1)
+    by = np.append(trace.events["launched_by"].to_numpy(), -1)
+    runtime = np.append(trace.is_kind("runtime"), False)
+    launch = np.where(runtime[rows], rows, by[rows])
+    return np.where(runtime[launch], parent[launch], launch)
+
+
+def _place_numbers(trace: Trace) -> Ints:
+    """Of each node, and at the end of none, a number that nodes of one line and thread share."""
+    rows = trace.nodes[["source", "line", "thread"]].to_numpy()
+    if not len(rows):
+        return np.array([-1], dtype=np.int64)
+    _, number = np.unique(rows, axis=0, return_inverse=True)
+    return np.append(number.reshape(-1), -1)
+
+
+def _places(text_of: Mapping[str, Source], trace: Trace, nodes: list[int]) -> dict[str, list[object]]:
+    found: dict[str, list[object]] = {name: [] for name in ("cell", "line", "source", "source_id", "thread")}
+    sources, lines, threads = (trace.nodes[name].tolist() for name in ("source", "line", "thread"))
+    for node in nodes:
+        source_id = trace.sources[sources[node]] if node >= 0 and sources[node] >= 0 else None
+        source = text_of.get(source_id) if source_id is not None else None
+        known = source is not None
+        found["cell"].append(source.cell if source is not None and source.cell is not None else pd.NA)
+        found["line"].append(lines[node] if known else pd.NA)
+        found["source"].append(source.line(lines[node]) if source is not None else None)
+        found["source_id"].append(source_id)
+        found["thread"].append(threads[node] if node >= 0 else pd.NA)
+    return found
+
+
+# ---- waiting for a device -------------------------------------------------------------------------------------------
+
+_WAITS = re.compile(r"Synchronize|^ur(QueueFinish|EventWait)$")
+"""Runtime calls that return when a device has done something: CUDA's, HIP's, Level Zero's and Unified Runtime's."""
+_COPIES = re.compile(r"memcpy", re.IGNORECASE)
+"""Those that do so where the host's memory is not pinned, or where they are not asynchronous at all."""
+
+
+def host_waits(trace: Trace | None) -> pd.DataFrame:
+    """Waits of the host for a device, by their start: ``start end`` in ns since the body was entered, ``seconds`` of
+    waiting, ``thread``, ``node`` (-1: on no line) and ``parent`` (the op in which it waits, -1 for none).
+
+    A copy waits where its call had not returned when it began on the device, and then for as long as a device worked
+    meanwhile. A call within another one is not counted again.
+    """
+    columns = {"start": "int64", "end": "int64", "seconds": "float64", "thread": "int64", "node": "int64",
+        "parent": "int64"}  # fmt: skip
+    none = pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in columns.items()})
+    if trace is None:
+        return none
+    calls = trace.events[trace.is_kind("runtime")]
+    if calls.empty:
+        return none
+    synchronizes, copies = (
+        np.isin(calls["name"].to_numpy(), [n for n, name in enumerate(trace.names) if pattern.search(name)])
+        for pattern in (_WAITS, _COPIES)
+    )
+    start = calls["start"].to_numpy()
+    end = start + calls["duration"].to_numpy()
+    ran = trace.events[trace.is_on_device]
+    began = ran.groupby("launched_by")["start"].min().reindex(calls.index).to_numpy(np.float64)
+    blocks = copies & (began < end)  # NaN, where nothing ran, is not less
+    waited = np.where(synchronizes, end - start, 0)
+    if blocks.any():
+        waited = np.where(blocks & ~synchronizes, _overlap(start, end, *_any_busy(trace)), waited)
+    found = pd.DataFrame({"start": start, "end": end, "seconds": waited / 1e9, "node": calls["node"].to_numpy()})
+    found["thread"] = [trace.tracks[track].thread for track in calls["track"].tolist()]
+    found["parent"] = calls["parent"].to_numpy()
+    found = found[waited > 0].sort_values(["thread", "start", "end"], ascending=[True, True, False], kind="stable")
+    if found.empty:
+        return none
+    until = found.groupby("thread")["end"].cummax().groupby(found["thread"]).shift(fill_value=-1)
+    found = found[found["start"] >= until].sort_values("start", kind="stable").reset_index(drop=True)
+    return found[list(columns)].astype(columns)
+
+
+def waited_for(trace: Trace, waits: pd.DataFrame) -> tuple[str, int] | None:
+    """(source id, line) that launched most of what ran on devices during these waits; None where that is not known."""
+    ran = trace.events[trace.is_on_device].sort_values("start", kind="stable")
+    starts, nodes = ran["start"].to_numpy(), ran["node"].to_numpy()
+    ends = starts + ran["duration"].to_numpy()
+    reached = np.maximum.accumulate(ends) if len(ends) else ends
+    sums = np.zeros(len(trace.nodes) + 1)
+    for begin, end in waits[["start", "end"]].itertuples(index=False):
+        low, high = int(np.searchsorted(reached, begin, side="right")), int(np.searchsorted(starts, end, side="left"))
+        inside = np.minimum(ends[low:high], end) - np.maximum(starts[low:high], begin)
+        np.add.at(sums, nodes[low:high], np.maximum(inside, 0))
+    by_place: dict[tuple[int, int], float] = {}
+    places = trace.nodes[["source", "line"]].to_numpy().tolist()
+    for (source, line), ns in zip(places, sums.tolist(), strict=False):
+        if source >= 0 and ns > 0:
+            by_place[source, line] = by_place.get((source, line), 0.0) + ns
+    if not by_place:
+        return None
+    source, line = max(by_place, key=by_place.__getitem__)
+    return trace.sources[source], line
+
+
+def share_of_devices(trace: Trace | None, *, with_waits: bool = False) -> float:
+    """Share of the body's time in which a device was at work; ``with_waits``: or the cell's own thread waited for one.
+
+    What the host does meanwhile costs no time.
+    """
+    if trace is None or not trace.duration:
+        return 0.0
+    starts, ends = _any_busy(trace)
+    if with_waits:
+        waits = host_waits(trace)
+        mine = waits[waits["thread"] == 0]
+        starts, ends = np.append(starts, mine["start"].to_numpy()), np.append(ends, mine["end"].to_numpy())
+        starts, ends = _joined(starts, ends)
+    return float((np.clip(ends, 0, trace.duration) - np.clip(starts, 0, trace.duration)).sum()) / trace.duration
+
+
+def _any_busy(trace: Trace) -> tuple[Ints, Ints]:
+    """As `busy_stretches`, of all devices together."""
+    ran = trace.events[trace.is_on_device]
+    starts = ran["start"].to_numpy()
+    return _joined(starts, starts + ran["duration"].to_numpy())
+
+
+def _overlap(start: Ints, end: Ints, busy_from: Ints, busy_until: Ints) -> Ints:
+    """Of each stretch the ns that lie in the busy ones, which are in order and disjoint."""
+    if not len(busy_from):
+        return np.zeros(len(start), dtype=np.int64)
+    before = np.append(0, np.cumsum(busy_until - busy_from))
+
+    def until(moments: Ints) -> Ints:
+        at = np.searchsorted(busy_from, moments, side="right")
+        last = np.maximum(at - 1, 0)
+        over = np.where(at > 0, np.maximum(busy_until[last] - moments, 0), 0)  # of a stretch that lasts on
+        return np.asarray(before[at] - over, dtype=np.int64)
+
+    return until(end) - until(start)
+
+
+# ---- idle gaps ----------------------------------------------------------------------------------------------------
+
+
+def busy_stretches(trace: Trace, device: str) -> tuple[Ints, Ints]:
+    """Start and end of each stretch in which something ran on a stream of the device, in order, disjoint."""
+    on = [number for number, track in enumerate(trace.tracks) if track.device == device]
+    mine = trace.events[trace.is_on_device & np.isin(trace.events["track"].to_numpy(), on)]
+    start = mine["start"].to_numpy()
+    return _joined(start, start + mine["duration"].to_numpy())
+
+
+def _joined(start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Stretches that touch as one: start and end of each, in order."""
+    if not len(start):
+        return start, end
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], np.maximum.accumulate(end[order])
+    first = np.append(True, start[1:] > end[:-1])
+    last = np.append(first[1:], True)
+    return start[first], end[last]
+
+
+def idle_share(trace: Trace | None) -> dict[str, float]:
+    """Device -> share of its span, from the first to the last thing that ran on it, in which nothing did."""
+    found: dict[str, float] = {}
+    if trace is None:
+        return found
+    for device in trace.devices:
+        start, end = busy_stretches(trace, device)
+        span = int(end[-1] - start[0])
+        found[device] = 1 - float((end - start).sum()) / span if span else 0.0
+    return found
+
+
+def idle_gaps(trace: Trace | None, text_of: Mapping[str, Source]) -> pd.DataFrame:
+    """Every gap between what ran on a device, with what the cell's own thread was at in the meantime."""
+    if trace is None:
+        return frame_of(IDLE_COLUMNS, {})
+    parts = []
+    for device in trace.devices:
+        start, end = busy_stretches(trace, device)
+        begins, ends = end[:-1], start[1:]
+        nodes = [_most_active(trace, a, b) for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
+        places = _places(text_of, trace, nodes)
+        del places["thread"]
+        values = {
+            "device": [device] * len(begins),
+            "start": begins / 1e9,
+            "duration": (ends - begins) / 1e9,
+            "share": (ends - begins) / max(int(end[-1] - start[0]), 1),
+            **places,
+        }
+        parts.append(frame_of(IDLE_COLUMNS, values))
+    frame = pd.concat(parts, ignore_index=True) if parts else frame_of(IDLE_COLUMNS, {})
+    return frame.sort_values("duration", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def _most_active(trace: Trace, begin: int, end: int) -> int:
+    """The node on which thread 0 spent most of a stretch; -1 where it was on no line."""
+    mine = trace.segments[trace.segments["thread"] == 0]
+    starts, nodes = mine["start"].to_numpy(), mine["node"].to_numpy()
+    low = max(int(np.searchsorted(starts, begin, side="right")) - 1, 0)
+    high = int(np.searchsorted(starts, end, side="left"))
+    if low >= high:
+        return -1
+    edges = np.clip(np.append(starts[low:high], end), begin, end)
+    times = np.bincount(nodes[low:high], weights=np.diff(edges), minlength=1)
+    return int(times.argmax()) if times.max() > 0 else -1
+
+
+# ---- joined_traces ---------------------------------------------------------------------------------------------------
+# Traces of cycles that ran one after the other, as one trace with the gaps in between.
+
+T = TypeVar("T", bound=Hashable)
+_OPS = (KINDS.index("op"), KINDS.index("range"))
+
+
+def one_after_the_other(traces: Sequence[Trace]) -> Trace | None:
+    """All events of ``traces``, in the order of time; None for none. Between two of them no line is known."""
+    if len(traces) < 2:
+        return traces[0] if traces else None
+    first, last = traces[0], traces[-1]
+    names, sources, functions = (_numbered(getattr(t, of) for t in traces) for of in ("names", "sources", "functions"))
+    tracks, inputs = _numbered(t.tracks for t in traces), _numbered(t.inputs for t in traces)
+    events: list[pd.DataFrame] = []
+    nodes: list[pd.DataFrame] = []
+    segments: list[pd.DataFrame] = []
+    n_events = n_nodes = 0
+    for trace in traces:
+        later = trace.begin - first.begin
+        e, n, s = (frame.astype("int64") for frame in (trace.events, trace.nodes, trace.segments))
+        events.append(
+            e.assign(
+                name=_mapped(e["name"], trace.names, names),
+                track=_mapped(e["track"], trace.tracks, tracks),
+                inputs=_mapped(e["inputs"], trace.inputs, inputs),
+                start=e["start"] + later,
+                **{name: _moved(e[name], n_events) for name in ("parent", "launched_by")},
+                **{name: _moved(e[name], n_nodes) for name in ("node", "caused_by")},
+            )
+        )
+        nodes.append(
+            n.assign(
+                parent=_moved(n["parent"], n_nodes),
+                source=_mapped(n["source"], trace.sources, sources),
+                function=_mapped(n["function"], trace.functions, functions),
+            )
+        )
+        threads = s["thread"].unique()
+        end = pd.DataFrame({"thread": threads, "start": trace.duration, "node": -1}, dtype="int64")
+        both = pd.concat([s, end], ignore_index=True)
+        segments.append(both.assign(start=both["start"] + later, node=_moved(both["node"], n_nodes)))
+        n_events, n_nodes = n_events + len(e), n_nodes + len(n)
+    ordered = pd.concat(segments, ignore_index=True).sort_values(["thread", "start"], kind="stable")
+    return Trace(
+        compact(EVENT_COLUMNS, _ops_first(pd.concat(events, ignore_index=True))),
+        compact(NODE_COLUMNS, pd.concat(nodes, ignore_index=True)),
+        compact(SEGMENT_COLUMNS, ordered),
+        names=tuple(names),
+        tracks=tuple(tracks),
+        sources=tuple(sources),
+        functions=tuple(functions),
+        inputs=tuple(inputs),
+        begin=first.begin,
+        duration=last.begin + last.duration - first.begin,
+        process=first.process,
+    )
+
+
+def _numbered(groups: Iterable[Iterable[T]]) -> dict[T, int]:
+    return {value: i for i, value in enumerate(dict.fromkeys(value for group in groups for value in group))}
+
+
+def _mapped(index: pd.Series[int], values: Sequence[T], numbers: dict[T, int]) -> Ints:
+    """Indices into ``values`` as indices by ``numbers``; -1 stays."""
+    table = np.array([*(numbers[value] for value in values), -1], dtype=np.int64)
+    return table[index.to_numpy()]
+
+
+def _moved(index: pd.Series[int], by: int) -> Ints:
+    """Indices ``by`` further on; below 0 is nothing."""
+    values = index.to_numpy()
+    return np.where(values >= 0, values + by, -1)
+
+
+def _ops_first(events: pd.DataFrame) -> pd.DataFrame:
+    """In the order that a trace has: ops and ranges first."""
+    order = np.argsort(~np.isin(events["kind"].to_numpy(), _OPS), kind="stable")
+    place = np.empty(len(order) + 1, dtype=np.int64)
+    place[order], place[-1] = np.arange(len(order)), -1
+    moved = events.iloc[order].reset_index(drop=True)
+    return moved.assign(**{name: place[moved[name].to_numpy()] for name in ("parent", "launched_by")})

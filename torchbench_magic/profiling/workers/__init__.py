@@ -1,0 +1,1 @@
+"""DataLoader workers that start during a profile."""

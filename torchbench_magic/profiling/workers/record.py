@@ -1,0 +1,184 @@
+"""DataLoader workers that start during a run: where they spend their time, and the line that waits for them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from torchbench_magic.profiling.schema import WORKER_COLUMNS, frame_of
+from torchbench_magic.results import Doubt
+from torchbench_magic.units import seconds_text
+
+from .loop import STARTING, WAITING, WorkerNotes, WorkerPlace, observed_loop, original_loop, replace_loop
+
+__all__ = [
+    "WorkerRecord",
+    "Workers",
+    "worker_table",
+    "waits_for_workers",
+]
+
+# ---- workers ---------------------------------------------------------------------------------------------------------
+# DataLoader workers that start during a run: where they spend their time, sampled from within (see
+# `profiling.workers.loop`).
+#
+# torch starts a worker as a process whose target it reads from its own module at that moment. During a run that name
+# holds `observed_loop`, with a file to write to; the loader and the data set are not touched. Workers that ran before
+# (``persistent_workers``) are not looked into: of these the processor time is known, from ``/proc``.
+
+_NAME = "pt_data_worker"  # torch's name of a worker's main thread, which /proc shows as the command
+
+
+@dataclass(frozen=True)
+class WorkerRecord:
+    """What was seen of the workers.
+
+    Attributes:
+        seconds: process id -> seconds by place, of the workers that started during the run.
+        older: process id -> seconds of processor time during the run, of those that ran before.
+    """
+
+    seconds: dict[int, dict[WorkerPlace, float]]
+    older: dict[int, float]
+
+
+class Workers:
+    """Looks between ``start`` and ``stop``; afterwards torch's name holds what it held."""
+
+    def __init__(self) -> None:
+        self._notes: WorkerNotes | None = None
+        self._put: Any = None
+        self._cpu: dict[int, float] = {}
+
+    def start(self) -> None:
+        from torch.utils.data._utils import worker
+
+        self._cpu = {pid: seconds for pid in _living() if (seconds := _cpu_of(pid)) is not None}
+        # assumed of torch 2.13 and newer: dataloader.py reads `_utils.worker._worker_loop` as it starts a worker
+        loop = getattr(worker, "_worker_loop", None)
+        if loop is None or isinstance(loop, partial):
+            return
+        replace_loop(loop)
+        self._notes = WorkerNotes()
+        self._put = partial(observed_loop, self._notes.place)
+        worker._worker_loop = self._put
+
+    def stop(self) -> WorkerRecord:
+        """Put everything back. Safe to call twice."""
+        from torch.utils.data._utils import worker
+
+        older = {pid: max(now - then, 0.0) for pid, then in self._cpu.items() if (now := _cpu_of(pid)) is not None}
+        if self._put is not None and worker._worker_loop is self._put:
+            worker._worker_loop = original_loop()
+        seconds = {} if self._notes is None else self._notes.close()
+        self._notes, self._put = None, None
+        replace_loop(None)
+        return WorkerRecord(seconds, older)
+
+
+def worker_table(record: WorkerRecord, shown: Callable[[str, int], tuple[int | None, int]]) -> pd.DataFrame:
+    """`WORKER_COLUMNS`, most time first. ``shown``: (file, line) -> (cell, line as the user sees it)."""
+    rows: list[dict[str, Any]] = []
+    for number, (_, places) in enumerate(sorted(record.seconds.items())):
+        whole = sum(places.values())
+        for (file, line, function), took in Counter(places).most_common():
+            cell, visible = shown(file, line) if line else (None, 0)
+            row = {"worker": number, "cell": cell, "line": visible or None, "file": file or None, "function": function}
+            rows.append({**row, "seconds": took, "share": took / whole if whole else 0.0})
+    rows.sort(key=lambda row: -row["seconds"])
+    return frame_of(WORKER_COLUMNS, {name: [row[name] for row in rows] for name in WORKER_COLUMNS})
+
+
+def is_waiting(function: object) -> bool:
+    """Whether a row of the table is no work: the worker had nothing to do, its loop was busy."""
+    return function == WAITING
+
+
+def is_starting(function: object) -> bool:
+    """Whether it is the start of the worker: of no line of the user's."""
+    return function == STARTING
+
+
+def _living() -> list[int]:
+    """Process ids of this process's children that are workers; empty where there is no ``/proc``."""
+    children = (pid for task in Path("/proc/self/task").glob("*/children") for pid in _text(task).split())
+    return [int(pid) for pid in children if _text(Path("/proc", pid, "comm")).strip() == _NAME]
+
+
+def _cpu_of(pid: int) -> float | None:
+    """Seconds of processor time that a process used (user and system, fields 14 and 15 of proc(5)'s stat)."""
+    fields = _text(Path("/proc", str(pid), "stat")).rpartition(")")[2].split()
+    if len(fields) < 13:
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+# ---- waiting_for_workers ---------------------------------------------------------------------------------------------
+# The sentence on a line that waits for DataLoader workers: how long, and what keeps them.
+
+_RANGE = "enumerate(DataLoader)#_MultiProcessing"  # torch's range round fetching a batch from workers
+_LEAST = 0.2  # of the wall time: below that, no advice
+
+
+def waits_for_workers(
+    ops: pd.DataFrame, workers: pd.DataFrame, record: WorkerRecord, wall_time: float, *, only_steps: bool = False
+) -> Doubt | None:
+    """None where no line waits for workers, or not for long.
+
+    Args:
+        only_steps: the recording began in the middle of the body, where its workers may have been started already.
+    """
+    ranges = ops[ops["op"].str.startswith(_RANGE) & ops["line"].notna()]
+    if ranges.empty:
+        return None
+    waited = ranges.groupby(["file", "line"], sort=False)["cpu_time"].sum()
+    seconds = float(waited.max())
+    if seconds < _LEAST * wall_time:
+        return None
+    place: Any = waited.idxmax()
+    file, line = place
+    top = ranges[(ranges["file"] == file) & (ranges["line"] == line)].iloc[0]
+    label = _label(top["cell"], str(file), int(line))
+    said = f"{label} waits {seconds_text(seconds)} of {seconds_text(wall_time)} for DataLoader workers"
+    facts = {"waited": seconds}
+    work = workers[~workers["function"].map(is_waiting)] if len(workers) else workers
+    if len(work):
+        sums = work.groupby(["file", "line", "function"], dropna=False, sort=False)["seconds"].sum()
+        whole = float(workers["seconds"].sum())  # idle and starting included, as in the table
+        share = float(sums.max() / whole) if whole else 0.0
+        most: Any = sums.idxmax()
+        where, at, function = most
+        if is_starting(function):
+            said += f"; {100 * share:.0f} % of these workers' time was spent starting them."
+            action = "Keep them between epochs (`persistent_workers=True`), or start fewer."
+            return Doubt("workers", said, action, facts | {"share": share})
+        cell = work[(work["file"] == where) & (work["line"] == at)].iloc[0]["cell"]
+        there = _label(cell, str(where), int(at))
+        said += f"; they spend {100 * share:.0f} % of their time at {there}, in `{function}`."
+        return Doubt("workers", said, "Speed up that line, or increase `num_workers`.", facts | {"share": share})
+    if record.older:
+        cpu = sum(record.older.values())
+        since, action = "this cell", "Create the iterator in the profiled cell to see where they spend it."
+        if only_steps:
+            since, action = "the recorded steps", "Profile the whole cell, without steps, to see where they spend it."
+        said += f", which were started before {since} and used {seconds_text(cpu)} of processor time."
+        return Doubt("workers", said, action, facts)
+    return Doubt("workers", f"{said}; where they spend it is unknown.", facts=facts)
+
+
+def _label(cell: Any, file: str, line: int) -> str:
+    return f"In[{cell}]:{line}" if pd.notna(cell) else f"{file.replace(chr(92), '/').rpartition('/')[2]}:{line}"

@@ -1,1 +1,0 @@
-"""What was seen: frozen records and pure functions. No clock, no shell, no widget."""

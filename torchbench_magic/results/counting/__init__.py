@@ -1,1 +1,0 @@
-"""What was counted: instructions of statements, who called whom, and the difference of two counts."""

@@ -1,1 +1,0 @@
-"""Where a result was measured, and what else the machine was doing."""

@@ -1,1 +1,0 @@
-"""What one profiled run gave: time and bytes by line, op, module, device and step."""

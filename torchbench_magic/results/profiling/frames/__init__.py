@@ -1,1 +1,0 @@
-"""What is read off the call tree of a profile: sums, modules, stacks."""

@@ -1,1 +1,0 @@
-"""Why a training loop takes this long: one kind a module, from the phases of its steps."""

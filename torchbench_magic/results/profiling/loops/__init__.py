@@ -1,1 +1,0 @@
-"""Steps and phases of training loops: what their table holds and what is read off it."""

@@ -1,0 +1,1 @@
+"""A file of results: records, the store behind ``--save`` and ``--resume``, torch's pickles."""

@@ -1,0 +1,472 @@
+"""What timed code changes: tensors in place, inputs that grow, what it prints; watched around each block."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import statistics
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from types import FunctionType, ModuleType
+from typing import Any
+
+from torchbench_magic import units
+from torchbench_magic.process.code import variables_read
+from torchbench_magic.process.held import is_plain_tensor
+from torchbench_magic.process.reach import ReachedObject, dict_of
+from torchbench_magic.results import Doubt
+
+from .iterators import at_end, rewinder, second_copy
+from .restore import HeldState, StateCopies, hold_equal_values, is_training_state, version
+from .written_objects import WrittenObjects
+
+__all__ = [
+    "InputCopies",
+    "MemoryGuard",
+    "Sizes",
+    "Streams",
+    "prints",
+    "TensorVersions",
+    "in_place",
+    "Growth",
+    "lasting_times",
+]
+
+# ---- watched_inputs --------------------------------------------------------------------------------------------------
+# Watches the inputs around each block (tensors, sizes of containers, memory) and restores them where asked.
+
+
+class InputCopies:
+    """Copies of the state that timed code reaches; `restore` has it as it was, in place. ``streams`` go with it.
+
+    Attributes:
+        written: what the code writes into objects; of it ``rewritten`` is put back before each block, the rest at the
+            end: what only the first call writes is a memo, as a rule.
+    """
+
+    def __init__(self, held: HeldState) -> None:
+        self.state = StateCopies(held)
+        self.streams: Streams | None = None
+        self.written: Sequence[WrittenObjects] = ()
+        self.rewritten: Collection[str] = ()
+
+    def restore(self) -> None:
+        """Before each block: what is known to change."""
+        self.state.restore()
+        self._restore_written(is_last=False)
+        if self.streams is not None:
+            self.streams.restore()
+
+    def restore_all(self, *, is_last: bool = False) -> None:
+        """After the first calls and the last block: whatever changed. An interrupt does not leave half of it."""
+        try:
+            self.state.restore_all(is_last=is_last)
+        except KeyboardInterrupt:
+            self.state.restore_all(is_last=is_last)
+            raise
+        finally:
+            self._restore_written(is_last=is_last)
+            if self.streams is not None:
+                self.streams.restore()
+
+    def _restore_written(self, *, is_last: bool) -> None:
+        for written in self.written:
+            if is_last or self.rewritten:
+                written.put_back(None if is_last else self.rewritten)
+
+
+class Streams:
+    """Iterators that can be copied, files that are only read, and containers: `restore` lets code find them as they
+    were.
+
+    An iterator is not put back, it is replaced in the ``namespaces`` (the run's own names, and those of alternatives
+    that have others), from the start: the user's stays as it is. A container that got shorter, or is in another order,
+    gets the items that it held, which themselves are not copied; one that only grew, or holds new results, may be a log
+    and is left alone.
+    """
+
+    def __init__(self, names: Iterable[str], *namespaces: dict[str, Any]) -> None:
+        read = [(namespace, n, namespace[n]) for namespace in namespaces for n in names if n in namespace]
+        self._copies = [(space, n, make) for space, n, v in read if (make := second_copy(v)) is not None]
+        files = {id(v): rewinder(v) for _, _, v in read if at_end(v) is not None}
+        self._backs = {at: back for at, back in files.items() if back is not None}
+        held = {id(v): _container_of(v) for _, _, v in read}
+        self._containers = {id(c): (c, copy.copy(c)) for c in held.values() if c is not None}
+        self._is_taken_from = False
+        self._replace_iterators()
+
+    @property
+    def put_back(self) -> frozenset[int]:
+        """Ids of the files and the containers."""
+        return frozenset((*self._backs, *self._containers))
+
+    @property
+    def copied(self) -> frozenset[str]:
+        """Names of the iterators that are put back."""
+        return frozenset(name for _, name, _ in self._copies)
+
+    def __bool__(self) -> bool:
+        """Whether there is any: then a block is one call, since a second one would find them used up."""
+        return bool(self._copies or self._backs or self._is_taken_from)
+
+    def restore(self) -> None:
+        for held, kept in self._containers.values():
+            if _is_taken_from(held, kept):
+                self._is_taken_from = True
+                held.clear()
+                (held.update if isinstance(held, (dict, set)) else held.extend)(kept)
+        self._replace_iterators()
+        for back in self._backs.values():
+            back()
+
+    def _replace_iterators(self) -> None:
+        for namespace, name, make in self._copies:
+            namespace[name] = make()
+
+
+def _container_of(value: Any) -> Any:
+    """A container that can be filled again: itself, or the one within a queue of the standard library."""
+    if type(value).__module__ == "queue" and type(value).__name__ in ("Queue", "LifoQueue", "PriorityQueue"):
+        return value.queue
+    return value if type(value) in (list, dict, set, deque, bytearray) else None
+
+
+def _is_taken_from(held: Any, kept: Any) -> bool:
+    """Whether a container has fewer items than its copy, or the same ones in another order; no ``==`` of the items'
+    own is asked."""
+    if len(held) != len(kept) or not isinstance(held, (list, deque)):
+        return len(held) < len(kept)
+    if all(a is b for a, b in zip(held, kept, strict=True)):
+        return False
+    return sorted(map(id, held)) == sorted(map(id, kept))
+
+
+class Sizes:
+    """Lengths of the lists, dicts, sets and queues that code reads, at one moment."""
+
+    def __init__(self, names: Iterable[str], namespace: Mapping[str, Any]) -> None:
+        values = {n: namespace[n] for n in names if n in namespace}
+        held = {n: v if isinstance(v, (list, dict, set, bytearray)) else _container_of(v) for n, v in values.items()}
+        self._kept = {n: (v, len(v)) for n, v in held.items() if v is not None}
+        self._settled: dict[str, int] = {}
+
+    def settle(self) -> None:
+        """Note the lengths after the first calls: an entry that is made once makes no later call another."""
+        self._settled = {name: len(value) for name, (value, _) in self._kept.items()}
+
+    def grown(self, calls: int) -> list[Doubt]:
+        """Say which of them another length now has than then, and than after the first calls."""
+        changes = {
+            name: len(value) - before
+            for name, (value, before) in self._kept.items()
+            if len(value) not in (before, self._settled.get(name, before))
+        }
+        return [
+            Doubt(
+                "grows",
+                f"`{name}` {'grew' if by > 0 else 'got shorter'} by {abs(by)} items in {calls} calls: later calls did"
+                " different work from earlier ones.",
+                f"Make a fresh `{name}` in the body, or {'subtract its cost' if by > 0 else 'give `--restore`'}.",
+                {"name": name, "items": by, "calls": calls},
+            )
+            for name, by in changes.items()
+        ]
+
+
+def prints(characters: int) -> list[Doubt]:
+    """Say that the timed code printed so much."""
+    if not characters:
+        return []
+    text = (
+        f"The code prints: {characters} characters of output were dropped after the first call, so the times"
+        " do not include showing it."
+    )
+    return [Doubt("prints", text, "", {"characters": characters})]
+
+
+def slowed_by(hooks: Iterable[str]) -> list[Doubt]:
+    """Say what this process calls for every line, call or allocation, and torch's mode that checks every operation."""
+    import torch
+
+    found = [*hooks, *(["torch.autograd.set_detect_anomaly(True)"] if torch.is_anomaly_enabled() else [])]
+    if not found:
+        return []
+    text = f"Active in this kernel, and slowing the timed code: {', '.join(found)}. Ratios change with it, too."
+    way = "Switch it off and measure again, unless you want to measure with it."
+    return [Doubt("hooks", text, way, {"active": found})]
+
+
+class MemoryGuard:
+    """Notices a body that keeps what it allocates, before the machine runs out of memory."""
+
+    def __init__(self, read: Callable[[], tuple[int, int, int] | None] | None = None) -> None:
+        self._read = read if read is not None else read_memory
+        first = self._read()
+        self._start = first[0] if first else 0
+
+    def check(self) -> Doubt | None:
+        """A doubt when this process has grown and less than a tenth of the machine's memory is left."""
+        now = self._read()
+        if now is None:
+            return None
+        own, available, total = now
+        grown = own - self._start
+        if available > total / 10 or grown < total / 10:
+            return None
+        return Doubt(
+            "memory",
+            f"Stopped early: the code keeps {grown / 2**30:.1f} GiB more than at its start, and"
+            f" {available / 2**30:.1f} GiB of memory are left.",
+            "",
+            {"grown": grown, "available": available},
+        )
+
+
+def read_memory() -> tuple[int, int, int] | None:
+    """(resident bytes of this process, available bytes, total bytes); None where /proc does not tell."""
+    try:
+        with open("/proc/self/statm") as file:
+            own = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        with open("/proc/meminfo") as file:
+            facts = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in file}
+        return own, facts["MemAvailable"], facts["MemTotal"]
+    except (OSError, ValueError, KeyError, IndexError):
+        return None
+
+
+# ---- in_place --------------------------------------------------------------------------------------------------------
+# What timed code does to the tensors that it shares with the notebook: they are changed in place.
+
+_SMALL, _SOME = 16_384, 4_096
+"""Elements of a tensor up to which all are compared, and how many of a larger one: 0.1 ms and 16 KiB."""
+
+
+class TensorVersions:
+    """The in-place versions (``tensor._version``) of every tensor that some code may read, at one moment.
+
+    Some operations change a tensor and do not count it (running statistics of a batch norm, the state of a fused
+    optimizer, whatever goes through ``.data``): so values are compared too, all of a small tensor, some of a large one.
+
+    Args:
+        names: that the code reads, of ``namespace``.
+        functions: of the notebook, that it may call.
+        reached: (label, object) of what it reaches besides.
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        namespace: Mapping[str, Any],
+        functions: Iterable[FunctionType],
+        reached: Iterable[tuple[str, Any]] = (),
+    ) -> None:
+        read = variables_read(names, namespace, functions)
+        self.held = HeldState([*sorted(read.items()), *reached])
+        self._before = [(label, t, version(t), _some_values(t)) for label, t in self.held.tensors.values()]
+
+    @property
+    def devices(self) -> set[str]:
+        """Device of each tensor, as "cpu" or "cuda:0"."""
+        return {str(tensor.device) for _, tensor, _, _ in self._before}
+
+    def changed(self) -> dict[str, int]:
+        """Label -> in-place changes since this record was made, for the tensors that have any, and those that an
+        optimizer or a module got since; 0 where nobody counted them."""
+        found = {}
+        for label, tensor, before, values in self._before:
+            counted = version(tensor) - before
+            if counted or (values is not None and not hold_equal_values(_some_values(tensor), values)):
+                found[label] = counted
+        now = self.held.again()
+        new = now.kept_state - self.held.tensors.keys()
+        return found | {label: version(tensor) for at, (label, tensor) in now.tensors.items() if at in new}
+
+
+def _some_values(tensor: Any) -> Any:
+    """A copy of all values of a small tensor, of some of a large one; None of one that does not have them at hand."""
+    import torch
+
+    try:
+        with torch.no_grad():
+            if tensor.is_meta or tensor.layout is not torch.strided:
+                return None
+            if tensor.numel() <= _SMALL:
+                return tensor.detach().clone()
+            where = torch.arange(0, tensor.numel(), tensor.numel() // _SOME | 1, device=tensor.device)
+            return torch.take(tensor.detach(), where)
+    except (RuntimeError, NotImplementedError, TypeError):
+        return None
+
+
+def in_place(
+    changes: Mapping[str, int], calls: Mapping[str, int], readers: Mapping[str, Collection[str]]
+) -> Iterator[Doubt]:
+    """Say which tensors the timed code changed, and how often: of all calls of the alternatives that read them.
+
+    Args:
+        changes: label -> times, as `TensorVersions.changed`.
+        calls: alternative -> calls.
+        readers: variable -> the alternatives that may read it; one that is not there may be read by all.
+    """
+    groups: dict[frozenset[str], dict[str, int]] = {}
+    for label, times in changes.items():
+        variable = re.match(r"\w*", label)
+        group = frozenset(readers.get(variable[0] if variable is not None else "", calls))
+        groups.setdefault(group, {})[label] = times
+    for group, found in groups.items():
+        yield _in_place(found, sum(calls[name] for name in group), is_shared=len(group) > 1)
+
+
+def _in_place(changes: Mapping[str, int], calls: int, *, is_shared: bool) -> Doubt:
+    names = sorted(changes, key=lambda n: -changes[n])
+    shown = ", ".join(f"`{n}`" for n in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    most = changes[names[0]]
+    how_often = (
+        f"changed in place {units.count(most)} times in {units.count(calls)} calls"
+        if most
+        else f"changed in place in {units.count(calls)} calls"
+    )
+    return Doubt(
+        "in-place",
+        f"{shown} {how_often}: names are restored after each call, objects are"
+        f" not{', and the alternatives share them' if is_shared else ''}.",
+        "",
+        {"changes": dict(changes), "calls": calls},
+    )
+
+
+# ---- growth ----------------------------------------------------------------------------------------------------------
+# Do inputs grow or get shorter with every call? Then later calls may do other work than earlier ones.
+#
+# Objects are measured, whatever their class, from what their dicts, lists and tensors hold; nothing of theirs is
+# called. A tensor that is there before and after a call and larger after it was copied to grow, as a KV cache is with
+# ``torch.cat``: then every call does more than the one before. A container that grows may be a log that costs nothing,
+# so there the times must show it.
+
+_MOST_NODES = 2_000
+_CONTAINERS = (list, dict, set, deque, bytearray, tuple, defaultdict, OrderedDict, Counter)
+_TEXTS, _LONG = (str, bytes), 1_000
+"""A text counts as an item for each so many characters: words change, long ones grow."""
+SLOWER = 1.25
+"""Calls of the last quarter of a run that take so many times as long as those of the first do other work (or as many
+times less); the drift of a machine within a run was a few per cents, where it was not busy."""
+FEWEST = 16
+"""Samples from which quarters are compared."""
+
+
+@dataclass(frozen=True)
+class _Size:
+    """How much an object holds: items of containers, tensors, elements of tensors."""
+
+    items: int
+    tensors: int
+    elements: int
+
+
+_NOTHING = _Size(0, 0, 0)
+
+
+class Growth:
+    """Sizes of what one alternative reads by name, and of what its functions bind: before and after its first call,
+    and after its warm-up.
+
+    Args:
+        reads: what it reaches.
+        bound: label -> what is bound there now, of the places that its functions may bind anew, such as globals and
+            attributes of classes.
+    """
+
+    def __init__(self, reads: Mapping[int, ReachedObject], bound: Callable[[], Mapping[str, Any]] = dict) -> None:
+        self._reads = {at: item for at, item in reads.items() if item.direct and _is_measured(item.value)}
+        self._bound = bound
+        self._sizes: list[dict[int | str, _Size]] = []
+        self._calls = 0
+
+    def note(self, calls: int = 0) -> None:
+        """Measure; ``calls`` were made since the last time."""
+        self._calls = calls
+        sizes: dict[int | str, _Size] = {at: _size(item.value) for at, item in self._reads.items()}
+        for label, value in self._bound().items():
+            if id(value) not in self._reads and (type(value) in (*_CONTAINERS, *_TEXTS) or is_plain_tensor(value)):
+                sizes[label] = _size(value)
+        self._sizes.append(sizes)
+
+    def found(self, times: Sequence[float]) -> list[tuple[str, str]]:
+        """(how, label): what "grows" or "shrinks" with every call, so that these times (in the order of the calls) are
+        of unlike work. "state" belongs to tensors elsewhere, as an optimizer's does: it is not to be copied; nor is
+        what a function binds ("bound")."""
+        if len(self._sizes) < 4:
+            return []
+        said = []
+        for at in dict.fromkeys(at for sizes in self._sizes[:4] for at in sizes):
+            start, left, again, last = (sizes.get(at, _NOTHING) for sizes in self._sizes[:4])
+            first = _less(left, start)
+            # what is put back before a block is made again by its first call: that is no growth by every call
+            warm = _less(last, _furthest(left, again, first))
+            copied = first.elements > 0 and warm.elements >= self._calls and warm.tensors < self._calls
+            lasts_longer = (first.items + first.tensors) * (warm.items + warm.tensors) > 0 and lasting_times(times)
+            if copied or lasts_longer:
+                by = first.elements if copied else first.items + first.tensors
+                if isinstance(at, str):
+                    said.append(("bound" if by > 0 else "shrinks", at))
+                    continue
+                item = self._reads[at]
+                grows = "state" if is_training_state(item.value) else "grows"
+                said.append((grows if by > 0 else "shrinks", item.label))
+        return said
+
+
+def lasting_times(times: Sequence[float]) -> bool:
+    """Whether the calls at the end of the run took other times than those at its begin."""
+    if len(times) < FEWEST:
+        return False
+    quarter = len(times) // 4
+    early, late = statistics.median(times[:quarter]), statistics.median(times[-quarter:])
+    return max(early, late) >= SLOWER * max(min(early, late), 1e-3)
+
+
+def _less(one: _Size, other: _Size) -> _Size:
+    return _Size(one.items - other.items, one.tensors - other.tensors, one.elements - other.elements)
+
+
+def _furthest(left: _Size, again: _Size, by: _Size) -> _Size:
+    """The larger of two sizes where the first call made things larger, else the smaller."""
+    parts = zip(astuple(left), astuple(again), astuple(by), strict=True)
+    return _Size(*(max(a, b) if more > 0 else min(a, b) for a, b, more in parts))
+
+
+def _is_measured(value: Any) -> bool:
+    code_or_number = (type, ModuleType, FunctionType, str, bytes, int, float)
+    return not issubclass(type(value), code_or_number) and not is_plain_tensor(value)
+
+
+def _size(value: Any) -> _Size:
+    """Of an object and of what it holds, each thing once."""
+    seen: set[int] = set()
+    todo, items, tensors, elements = [value], 0, 0, 0
+    while todo and len(seen) < _MOST_NODES:
+        one = todo.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if is_plain_tensor(one):
+            tensors, elements = tensors + 1, elements + one.numel()
+            continue
+        if type(one) in _TEXTS:
+            items += len(one) // _LONG
+        elif type(one) in _CONTAINERS:
+            items += len(one)
+            inner = one.values() if issubclass(type(one), dict) else () if type(one) in (set, bytearray) else one
+            todo += [held for held in list(inner)[:_MOST_NODES] if type(held) not in _SCALARS or _is_long(held)]
+        elif type(held := dict_of(one)) is dict and _is_measured(one):
+            todo += [inner for inner in held.values() if type(inner) not in _SCALARS or _is_long(inner)]
+    return _Size(items, tensors, elements)
+
+
+def _is_long(value: Any) -> bool:
+    return type(value) in _TEXTS and len(value) >= _LONG
+
+
+_SCALARS = frozenset((type(None), bool, int, float, complex, str, bytes))

@@ -1,0 +1,408 @@
+"""Timings of one cell: the raw samples, and everything that is derived from them."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from torchbench_magic import results
+from torchbench_magic.counting.counts import CountKey, Counts
+from torchbench_magic.counting.diff import CountsDiff, Pair
+from torchbench_magic.process.environment import Environment
+from torchbench_magic.results import Doubt, Storable, with_doubts
+
+from . import counted_rows
+from .intervals import Floats, Interval, holm_level, log_ratio_interval, without_order_effect
+from .process_ratios import ProcessRatios, is_of_this_kernel
+from .samples import (
+    Blocks,
+    Clock,
+    Subject,
+    blocks_of,
+    detail,
+    frame_columns,
+    judgement,
+    paired_rounds,
+    seen,
+    with_compile_times,
+    with_trials,
+)
+from .verdict import RUNS, SPAN, Range, Unpaired, range_of_windows, rounds_to_decide, verdict
+from .voids import Void, judged_rounds, row_void, unlike_blocks
+
+if TYPE_CHECKING:
+    from torch.utils.benchmark import Measurement
+
+__all__ = ["Comparison"]
+
+_SAMPLE_TYPES = {
+    "round": "int64",
+    "measurement": "int64",
+    "wall": "float64",
+    "cpu": "float64",
+    "number": "int64",
+    "position": "int64",
+}
+_MORE_TYPES = {"device": "float64", "process": "int64"}
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Comparison(Storable):
+    """Timings of the alternatives of one cell, or of one statement.
+
+    Attributes:
+        subjects: one per measurement, in the order of ``frame``.
+        samples: DataFrame, the raw truth, one row a block: ``round`` (per point and thread count), ``measurement``
+            (position of the row in ``frame``), ``wall`` and ``cpu`` (seconds of the block, clock cost and empty
+            loop taken out), ``number`` (calls in it), ``position`` (place in the round); with ``clock`` "device"
+            also ``device``, seconds between two events on the accelerator; where several processes measured it
+            also ``process``, from 1 on, and no round is of two of them.
+        environment: where it was measured.
+        warnings: what is doubtful about it, most important first.
+        baseline: description that ratios refer to; None is the first of each group.
+        margin: ratios inside 1 +- margin are ``same`` (a fraction).
+        clock: which time ``median``, ``iqr``, ``mean`` and the ratios are of.
+        elapsed: seconds of the whole run, setup not included.
+        seed: of the order of blocks.
+        partial: the run was interrupted.
+        options: what was asked of the run, as far as it is known (see `timing.identity.identifying_options`).
+        saved: when it was written to the store that it comes from, UTC, as "2025-01-31T12:00:00.000Z"; else empty.
+        unpaired: row -> how it compares with one of another time, where results stand side by side: `side_by_side`.
+        counts: (description, sub_label, num_threads as counted), or a description that is unique -> ``CallgrindStats``.
+        family: how many comparisons share the error rate of faster and slower, as asked for; 0: those in here.
+        code: the text of a ``%%timer`` cell that times the same, where the reader did not write it (`benchmark_op`).
+        sources: source_id -> text of the notebook's functions that ``Subject.functions`` names, where it is known.
+        void_processes: (row, process, cause) of ratios that decide nothing in their own process; see `voids`.
+        history: row -> range of the medians of stored runs of the same thing, where a store knows them.
+        kernel: tells the process that measured it from others (forks have its addresses); empty where it is not known.
+    """
+
+    subjects: tuple[Subject, ...]
+    samples: pd.DataFrame = field(repr=False)
+    environment: Environment
+    warnings: tuple[Doubt, ...] | list[Doubt] = ()
+    baseline: str | None = None
+    margin: float = 0.01
+    clock: Clock = "wall"
+    elapsed: float = math.nan
+    seed: int | None = None
+    partial: bool = False
+    options: Mapping[str, object] = field(default_factory=dict)
+    saved: str = ""
+    unpaired: Mapping[int, Unpaired] = field(default_factory=dict)
+    history: Mapping[int, Range] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
+    code: str = ""
+    family: int = 0
+    sources: Mapping[str, str] = field(default_factory=dict)
+    void_processes: tuple[tuple[int, int, str], ...] = ()
+    kernel: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "warnings", list(self.warnings))
+        types = _SAMPLE_TYPES | {name: kind for name, kind in _MORE_TYPES.items() if name in self.samples}
+        samples = self.samples
+        if [*samples.columns] != [*types] or [*map(str, samples.dtypes)] != [*types.values()]:
+            samples = samples[list(types)].astype(types)
+        if not (isinstance(samples.index, pd.RangeIndex) and samples.index.start == 0 and samples.index.step == 1):
+            samples = samples.reset_index(drop=True)
+        object.__setattr__(self, "samples", samples)
+
+    # ---- what was seen, per measurement -------------------------------------------------------------------
+
+    @cached_property
+    def _blocks(self) -> list[Blocks]:
+        return list(blocks_of(self.samples, len(self.subjects), self.clock))
+
+    def call_times(self, measurement: int) -> Floats:
+        """Seconds of one call, one value a block, in the order taken. Shape (samples,)."""
+        return self._blocks[measurement].calls
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Names of the sweep axes."""
+        return tuple(dict.fromkeys(name for subject in self.subjects for name, _ in subject.axes))
+
+    @cached_property
+    def measurements(self) -> list[Measurement]:
+        """One ``torch.utils.benchmark.Measurement`` per row of ``frame``; they unpickle in plain torch."""
+        from torch.utils.benchmark import Measurement
+        from torch.utils.benchmark.utils.common import TaskSpec
+
+        made = []
+        for subject, blocks in zip(self.subjects, self._blocks, strict=True):
+            spec = TaskSpec(**subject.torch_fields)
+            number = int(blocks.number[0]) if len(blocks) else 1  # torch knows one; processes may have chosen others
+            made.append(Measurement(number, (blocks.time * (number / blocks.number)).tolist(), spec))
+        return made
+
+    # ---- compared -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def groups(self) -> dict[int, list[int]]:
+        """Group -> the rows that were sampled side by side."""
+        groups: dict[int, list[int]] = {}
+        for i, subject in enumerate(self.subjects):
+            groups.setdefault(subject.group, []).append(i)
+        return groups
+
+    def cores_of(self, row: int) -> int:
+        """Processors that were usable where a row was measured."""
+        return self.subjects[row].environment_in(self.environment).usable_cores
+
+    def beside(self, row: int) -> list[int]:
+        """The rows that were sampled side by side with one, itself included."""
+        return self.groups[self.subjects[row].group]
+
+    def _baseline_of(self, rows: Sequence[int]) -> int | None:
+        """The baseline's row in one group; None when the group has none or is a lone statement."""
+        if len(rows) < 2:
+            return None
+        if self.baseline is None:
+            return rows[0]
+        return next((i for i in rows if self.subjects[i].description == self.baseline), None)
+
+    @cached_property
+    def _judged(self) -> dict[int, tuple[Interval, int, Void | None]]:
+        """Row -> (interval of its log ratio to the baseline, rounds, why it decides nothing where these would)."""
+        pairs: dict[int, Callable[[float], tuple[Interval, int, Void | None]]] = {}
+        for rows in self.groups.values():
+            base = self._baseline_of(rows)
+            if base is None:
+                continue
+            for i in rows:
+                if i == base:
+                    continue
+                if self.is_over_processes(i):
+                    pairs[i] = partial(self._over_processes.judged, i, base)
+                else:
+                    cores = self.cores_of(i)
+                    pairs[i] = partial(judged_rounds, *self._paired(i, base), self.subjects[i], cores, self.margin, i)
+        excluded = lambda level: sum(one(level)[0].low > 0 or one(level)[0].high < 0 for one in pairs.values())
+        level = holm_level(excluded, max(self.family, len(pairs)))
+        return {i: one(level) for i, one in pairs.items()}
+
+    def _paired(self, row: int, base: int) -> tuple[Floats, tuple[Floats, Floats]]:
+        """Of each round in which both rows took part, the log ratio with the effect of the order taken out, and the
+        seconds of either side. Shapes (rounds,)."""
+        both = paired_rounds(self._blocks[row], self._blocks[base])
+        return without_order_effect(both.log_ratios, both.before), both.seconds
+
+    @cached_property
+    def _over_processes(self) -> ProcessRatios:
+        return ProcessRatios(self._blocks, self.void_processes)
+
+    def is_over_processes(self, row: int) -> bool:
+        """Whether several processes measured a row, one after the other: then its ratio is the one over them."""
+        return self._over_processes.is_of(row)
+
+    @cached_property
+    def processes(self) -> pd.DataFrame:
+        """One row per measurement and process, seconds: ``measurement process median ratio ratio_low ratio_high``; the
+        interval is what that process alone says. Empty where this process measured it all."""
+        bases = {i: self._baseline_of(self.beside(i)) for i in range(len(self.subjects))}
+        return self._over_processes.table(bases, [subject.look for subject in self.subjects])
+
+    def ratio_by_process(self, row: int) -> Mapping[int, float]:
+        """Process -> log ratio of a row to its baseline, of the processes that count; empty where there are none."""
+        base = self._baseline_of(self.beside(row))
+        if base is None or base == row or not self.is_over_processes(row):
+            return {}
+        return self._over_processes.logs(row, base)
+
+    def log_ratio(self, row: int, base: int, comparisons: int = 1) -> Interval:
+        """Log of the ratio of two rows of one group, with its interval; ``comparisons`` share the error rate."""
+        return log_ratio_interval(self._paired(row, base)[0], comparisons, self.subjects[row].look)
+
+    @cached_property
+    def stalled(self) -> Mapping[int, Void]:
+        """Rows whose typical block is one that waited for a core: their times and ratios are of waiting."""
+        found = (row_void(i, self._blocks[i], subject, self.cores_of(i)) for i, subject in enumerate(self.subjects))
+        return {void.row: void for void in found if void is not None}
+
+    @cached_property
+    def voids(self) -> Mapping[int, Void]:
+        """Row -> why its ratio decides nothing, whatever its rounds say: its verdict is ``undecided``. See `voids`."""
+        found: dict[int, Void] = {}
+        for i, subject in enumerate(self.subjects):
+            base = self.base_row(i)
+            if base is None or base == i:
+                continue
+            void = self.stalled.get(i) or self.stalled.get(base)
+            if self.is_over_processes(i) and i not in self.unpaired:
+                void = self._judged[i][2]
+            elif void is None and i not in self.unpaired:
+                void = unlike_blocks(i, self._blocks[i], self._blocks[base], subject, self.cores_of(i))
+                void = void or (None if self._is_used_up(i) else self._judged[i][2])
+            if void is not None:
+                found[i] = void
+        return found
+
+    @cached_property
+    def of_this_kernel(self) -> tuple[int, ...]:
+        """Rows that one kernel decided by less than ratios move from kernel to kernel; see `kernel_spread`."""
+        judged = self._frame[["ratio", "verdict", "method"]].itertuples(index=False)
+        return tuple(i for i, row in enumerate(judged) if is_of_this_kernel(*row))
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per measurement: identity, axes, seconds, ratio with 95 % interval, verdict, and `compile_costs`.
+
+        ``frame.attrs["doubts"]`` holds ``warnings`` as plain values, entered whenever it is asked for.
+        """
+        return with_doubts(self._frame, self.warnings)
+
+    @cached_property
+    def _frame(self) -> pd.DataFrame:
+        records = []
+        for i, subject in enumerate(self.subjects):
+            record = seen(subject, self._blocks[i], self.call_times(i))
+            counted = counted_rows.instructions(self.counts, self.subjects, i, self.base_row(i))
+            records.append(record | self._judgement(i, subject, record["median"]) | counted)
+        records = with_trials(records, self.subjects, self.base_row)
+        records, compiled = with_compile_times(records, self.subjects, self.base_row)
+        return pd.DataFrame(records, columns=[*dict.fromkeys([*frame_columns(self.axes, self.subjects), *compiled])])
+
+    def base_row(self, i: int) -> int | None:
+        """The row that a row is compared with; its own where it is the baseline; None where there is none."""
+        if i in self.unpaired:
+            return self.unpaired[i].baseline
+        return self._baseline_of(self.beside(i))
+
+    @cached_property
+    def count_pairs(self) -> tuple[Pair, ...]:
+        """(baseline, other), keys of ``counts``: what `diff` compares, in the order of the rows."""
+        return counted_rows.pairs(self.counts, self.subjects, self.base_row)
+
+    def _is_used_up(self, i: int) -> bool:
+        """Whether the row, or the one it is compared with, is not of the code's work (`timing.used_up`)."""
+        return any(self.subjects[row].used_up for row in (i, self.base_row(i)) if row is not None)
+
+    def _judgement(self, i: int, subject: Subject, median: float) -> dict[str, Any]:
+        void = self.voids.get(i)
+        if i in self.unpaired:
+            other = self.unpaired[i]
+            if void is not None and other.verdict is not None:
+                return judgement(other.ratio, 0.0, math.inf, "undecided", "unpaired")
+            word = "undecided" if self._is_used_up(i) and other.verdict not in (None, "baseline") else other.verdict
+            return judgement(other.ratio, other.low, other.high, word, "unpaired")
+        base = self._baseline_of(self.beside(i))
+        if base is None:
+            return judgement(math.nan, math.nan, math.nan, None, None)
+        how = "processes" if self.is_over_processes(i) else "paired"
+        if i == base:
+            return judgement(1.0, 1.0, 1.0, "baseline", how)
+        interval, rounds, _ = self._judged[i]
+        known = interval.exp() if rounds else Interval(math.nan, math.nan, math.nan)
+        of_base = self.call_times(base)  # none, where the run was interrupted in its first round
+        near = median < subject.near_loop or (len(of_base) > 0 and float(np.median(of_base)) < subject.near_loop)
+        word = None if near else verdict(interval, self.margin) if rounds and not self._is_used_up(i) else "undecided"
+        if word is not None and void is not None and void.cause != "unsteady":  # whose interval says it already
+            return judgement(known.median, 0.0, math.inf, "undecided", how)
+        return judgement(known.median, known.low, known.high, word, how)
+
+    @cached_property
+    def undecided_seconds(self) -> Mapping[int, float]:
+        """Row -> seconds more of waiting that would settle an undecided verdict; inf at the margin, nan when not known.
+        Not of rows of `voids`, but of those of too few rounds: more of the same decides nothing."""
+        more: dict[int, float] = {}
+        for i, (interval, rounds, _) in self._judged.items():
+            stands = i not in self.voids or self.voids[i].cause in ("few-rounds", "few-processes")
+            is_open = rounds and i not in self.unpaired and stands and not self._is_used_up(i)
+            if is_open and verdict(interval, self.margin) == "undecided":
+                sampled = sum(float(self._blocks[j].wall.sum()) for j in self.beside(i))
+                total = self.elapsed if self.is_over_processes(i) else self.subjects[i].waited_for(sampled)
+                need = rounds_to_decide(interval, rounds, self.margin)
+                more[i] = (max(need, rounds + 1) - rounds) * total / rounds  # NaN stays NaN
+        return more
+
+    @cached_property
+    def details(self) -> pd.DataFrame:
+        """One row per measurement, seconds: ``first_call warmup_calls precision_low precision_high
+        reproducibility_low reproducibility_high page_faults wall_over_cpu loop_overhead``.
+
+        Precision is where this run's median lies (95 %, exact). Reproducibility is `known_range`: NaN where a single
+        short run does not know it.
+        """
+        rows = [
+            detail(subject, self._blocks[i], self.call_times(i), self.known_range(i))
+            for i, subject in enumerate(self.subjects)
+        ]
+        return pd.DataFrame(rows)
+
+    def known_range(self, measurement: int) -> Range | None:
+        """The range in which the median repeats: of several processes; else of windows of one run that spans 20 s, and
+        of the stored runs of the same thing where there is a history; of both where there are both."""
+        if self.is_over_processes(measurement):
+            medians = self.processes.query(f"measurement == {measurement}")["median"]
+            seconds = self.subjects[measurement].span * len(medians)  # one after the other
+            if len(medians) < RUNS or not seconds >= SPAN:  # so few miss each other by chance; see `timing.verdict`
+                return self.history.get(measurement)
+            return Range(float(medians.min()), float(medians.max()), len(medians), of_processes=True)
+        sampled = float(self._blocks[measurement].wall.sum())
+        windows = range_of_windows(self.call_times(measurement), sampled, self.subjects[measurement].span)
+        runs = self.history.get(measurement)
+        if windows is None or runs is None:
+            return windows or runs
+        return Range(min(windows.low, runs.low), max(windows.high, runs.high), runs.windows, of_runs=True)
+
+    # ---- the same samples, seen otherwise -------------------------------------------------------------------
+
+    def rebase(self, name: str) -> Comparison:
+        """The same samples against another baseline.
+
+        Raises:
+            InputError: no measurement has that description (of results side by side: nor is one of them called so).
+        """
+        rebased: Comparison = results.hand_on(self, "rebase", name=name)
+        return rebased
+
+    def diff(
+        self, name: str | CountKey | None = None, against: str | CountKey | None = None, inclusive: bool = False
+    ) -> CountsDiff:
+        """What one alternative executes that another does not, per function.
+
+        Args:
+            name: an alternative, or a whole key of ``counts``; None is the first that is not the baseline.
+            against: the same; None is the baseline, at the same input and thread count.
+            inclusive: count each function with those it calls.
+
+        Raises:
+            InputError: one of them was not counted, or there is only one.
+        """
+        return counted_rows.diff_of(self.counts, self.count_pairs, name, against, inclusive)
+
+    # ---- handed on ------------------------------------------------------------------------------------------
+
+    def compare(self) -> Any:
+        """A ``torch.utils.benchmark.Compare`` of the measurements, one that shows unlike runs as rows of their own."""
+        return results.show(self, "compare")
+
+    def plot(self, *, kind: str = "scaling", axis: str | None = None, ax: Any = None) -> Any:
+        """Times along a sweep axis or against threads, or the samples, with matplotlib; its Axes are returned
+        (``.figure.savefig("curve.svg")``).
+
+        Args:
+            kind: ``scaling`` or ``distribution``.
+            axis: name of a numeric sweep axis or ``num_threads``; None is the sweep axis with the most values, else
+                the thread count.
+            ax: matplotlib Axes to draw into; None makes a new figure.
+
+        Raises:
+            MissingTool: matplotlib is not installed.
+            InputError: there is nothing to plot along.
+            OptionError: an unknown kind.
+        """
+        return results.show(self, "plot", kind=kind, axis=axis, ax=ax)
+
+    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
+        """The frame as CSV: written to ``path``, or returned."""
+        text: str | None = self.frame.to_csv(path, index=False)
+        return text

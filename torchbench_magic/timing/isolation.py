@@ -1,0 +1,788 @@
+"""Alternatives kept apart: settings and switches that one sets and another may run with, read and put back."""
+
+from __future__ import annotations
+
+import dis
+import enum
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MemberDescriptorType, ModuleType
+from typing import Any, ClassVar, Protocol
+
+from torchbench_magic.process.code import codes_within, names_by
+from torchbench_magic.process.held import class_attributes, is_module, is_plain_tensor
+from torchbench_magic.process.reach import (
+    Found,
+    ReachedObject,
+    is_users_class,
+    is_users_module,
+    own_attributes,
+    slot_values,
+    slots_among,
+)
+from torchbench_magic.process.settings import ProcessState, in_words
+from torchbench_magic.results import Doubt
+
+__all__ = [
+    "ABSENT",
+    "OPAQUE",
+    "Holder",
+    "OfCell",
+    "OfClass",
+    "OfDict",
+    "OfSlots",
+    "OfTensors",
+    "SwitchScope",
+    "is_flag",
+    "scope_of",
+    "token",
+    "SharedState",
+    "Isolation",
+]
+
+# ---- settings_holders ------------------------------------------------------------------------------------------------
+# Objects that keep settings by name: reading a setting without running the user's code, and putting it back.
+
+
+class _Token(enum.Enum):
+    ABSENT, OPAQUE = 0, 1
+
+
+ABSENT, OPAQUE = _Token.ABSENT, _Token.OPAQUE
+"""There is nothing; there is something that is no switch."""
+_MOST_KEYS = 1_000
+
+
+class Holder(Protocol):
+    """Something that holds values by name: ``(key, value)`` of all or of some of them, and a way to put one back.
+
+    Attributes:
+        is_put_back: whether `put` can.
+        is_global: there is one of it, of which no alternative can have a copy.
+    """
+
+    @property
+    def is_put_back(self) -> bool: ...
+
+    @property
+    def is_global(self) -> bool: ...
+
+    def items(self, keys: frozenset[str] | None) -> Iterator[tuple[str, Any]]: ...
+
+    def put(self, key: str, value: Any) -> None: ...
+
+    def label(self, key: str) -> str: ...
+
+
+@dataclass(frozen=True)
+class OfDict:
+    """A dict, or the dict of an object; ``form`` says a key as the code does. Attributes of a
+    library's object that begin with an underscore may be hidden: they are no switches, and there are many."""
+
+    held: dict[Any, Any]
+    form: str
+    is_global: bool = False
+    is_hidden: bool = False
+    is_put_back: ClassVar[bool] = True
+
+    def items(self, keys: frozenset[str] | None) -> Iterator[tuple[str, Any]]:
+        if keys is not None:
+            yield from ((key, self.held[key]) for key in keys if key in self.held)
+        elif len(self.held) <= _MOST_KEYS:
+            for key, value in list(self.held.items()):
+                if type(key) is str and not (self.is_hidden and key[:1] == "_"):
+                    yield key, value
+
+    def put(self, key: str, value: Any) -> None:
+        if value is ABSENT:
+            self.held.pop(key, None)
+        else:
+            self.held[key] = value
+
+    def label(self, key: str) -> str:
+        return self.form.format(key)
+
+
+@dataclass(frozen=True)
+class OfClass:
+    """The attributes of a class: read from its own dict, put by ``type`` itself, whatever its metaclass says."""
+
+    kind: type
+    is_put_back: ClassVar[bool] = True
+    is_global: ClassVar[bool] = True
+
+    def items(self, keys: frozenset[str] | None) -> Iterator[tuple[str, Any]]:
+        for key, value in list(vars(self.kind).items()):
+            if (key in keys) if keys is not None else not key.startswith("__"):
+                yield key, value
+
+    def put(self, key: str, value: Any) -> None:
+        if value is ABSENT:
+            type.__delattr__(self.kind, key)
+        else:
+            type.__setattr__(self.kind, key, value)
+
+    def label(self, key: str) -> str:
+        return f"{self.kind.__qualname__}.{key}"
+
+
+@dataclass(frozen=True)
+class OfSlots:
+    """The slots of an instance of a user's class."""
+
+    value: Any
+    slots: Mapping[str, MemberDescriptorType]
+    name: str
+    is_put_back: ClassVar[bool] = True
+    is_global: ClassVar[bool] = False
+
+    def items(self, keys: frozenset[str] | None) -> Iterator[tuple[str, Any]]:
+        for key, value in slot_values(self.value, self.slots):
+            if keys is None or key in keys:
+                yield key, value
+
+    def put(self, key: str, value: Any) -> None:
+        if value is ABSENT:
+            self.slots[key].__delete__(self.value)
+        else:
+            self.slots[key].__set__(self.value, value)
+
+    def label(self, key: str) -> str:
+        return f"{self.name}.{key}"
+
+
+@dataclass(frozen=True)
+class OfCell:
+    """A variable of an enclosing function."""
+
+    cell: CellType
+    name: str
+    is_put_back: ClassVar[bool] = True
+    is_global: ClassVar[bool] = True
+
+    def items(self, keys: frozenset[str] | None) -> Iterator[tuple[str, Any]]:
+        try:
+            yield self.name, self.cell.cell_contents
+        except ValueError:  # not bound yet
+            return
+
+    def put(self, key: str, value: Any) -> None:
+        if value is not ABSENT:
+            self.cell.cell_contents = value
+
+    def label(self, key: str) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class OfTensors:
+    """Dtype, device and ``requires_grad`` of tensors; a cast cannot be undone, so these are not put back."""
+
+    tensors: Mapping[str, Any]
+    name: str
+    is_put_back: ClassVar[bool] = False
+    is_global: ClassVar[bool] = False
+
+    def items(self, keys: frozenset[str] | None) -> Iterator[tuple[str, Any]]:
+        for name, tensor in list(self.tensors.items()):
+            if tensor is not None:
+                at = f"{self.name}.{name}" if name else self.name
+                yield f"{at}.dtype", tensor.dtype
+                yield f"{at}.device", tensor.device
+                yield f"{at}.requires_grad", bool(tensor.requires_grad)
+
+    def put(self, key: str, value: Any) -> None:
+        raise TypeError("a cast of a tensor cannot be undone")
+
+    def label(self, key: str) -> str:
+        return key
+
+
+# ---- switches --------------------------------------------------------------------------------------------------------
+# Where code may set a switch that other code runs with, how each is read and put back.
+#
+# Places are the attributes of modules (``nn.Module``), of users' objects, classes and Python modules, the keys of
+# dicts, the globals and the variables of enclosing functions that users' functions read or bind, and whatever attribute
+# a text assigns by its whole name (``F.relu = mine``). All are read as they are held, in dicts, slots and cells: no
+# property, no descriptor and no ``__getattr__`` of the user's is run.
+
+_LONGEST_TUPLE = 8
+
+
+@dataclass(frozen=True)
+class SwitchScope:
+    """Where one alternative may read or set a switch.
+
+    Attributes:
+        holders: id of what holds the switches -> the holder.
+        keys: the same ids -> the keys there that concern it; None is all of them.
+        mentioned: names and short texts in its code.
+        reached: ids of the objects that it reaches.
+        assigned: (id of a holder, key) -> id of the library's object, of what it assigns by its whole name.
+    """
+
+    holders: Mapping[int, Holder]
+    keys: Mapping[int, frozenset[str] | None]
+    mentioned: frozenset[str]
+    reached: frozenset[int]
+    assigned: Mapping[tuple[int, str], int]
+
+    def with_assigned(self, others: Iterable[SwitchScope]) -> SwitchScope:
+        """With what others assign in libraries: a class or a module of one may concern all code, an instance concerns
+        code that reaches it."""
+        holders, keys = dict(self.holders), dict(self.keys)
+        for other in others:
+            for (at, key), of in other.assigned.items():
+                if other.holders[at].is_global or of in self.reached:
+                    holders.setdefault(at, other.holders[at])
+                    former = keys.get(at, frozenset())
+                    keys[at] = None if former is None else former | {key}
+        return replace(self, holders=holders, keys=keys)
+
+
+def scope_of(found: Found, codes: Iterable[CodeType], names: frozenset[str], namespace: dict[str, Any]) -> SwitchScope:
+    """The scope of code that was `search`-ed.
+
+    Args:
+        found: what it reaches.
+        codes: the code itself.
+        names: those of ``namespace`` that it reads.
+        namespace: the names it runs with.
+    """
+    holders: dict[int, Holder] = {}
+    keys: dict[int, frozenset[str] | None] = {}
+
+    def add(at: int, holder: Holder, of: frozenset[str] | None = None) -> None:
+        former = keys.get(at, frozenset())
+        holders.setdefault(at, holder)
+        keys[at] = None if of is None or former is None else former | of
+
+    for item in found.items.values():
+        for at, holder in _of_object(item):
+            add(at, holder, found.mentioned if is_users_module(item.value) else None)
+    add(id(namespace), OfDict(namespace, "{}", is_global=True), names)
+    assigned: dict[tuple[int, str], int] = {}
+    for code, home in [(code, namespace) for code in codes] + [(f.__code__, f.__globals__) for f in found.functions]:
+        for value, at, holder, key in _assigned(code, home):
+            add(at, holder, frozenset((key,)))
+            assigned[at, key] = id(value)
+    for function in found.functions:
+        home = function.__globals__
+        concern = names_by(function.__code__, "LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
+        add(id(home), OfDict(home, "{}", is_global=True), frozenset(concern))
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            add(id(cell), OfCell(cell, name))
+    return SwitchScope(holders, keys, found.mentioned, frozenset(found.items), assigned)
+
+
+def _of_object(item: ReachedObject) -> Iterator[tuple[int, Holder]]:
+    value, label = item.value, item.label.replace("{", "{{").replace("}", "}}")
+    if type(value) is dict:
+        yield id(value), OfDict(value, label + "[{!r}]")
+        return
+    if is_users_module(value):
+        yield id(vars(value)), OfDict(vars(value), label + ".{}", is_global=True)
+        return
+    if is_plain_tensor(value):
+        yield id(value), OfTensors({"": value}, item.label)
+        return
+    for kind in value.__mro__ if issubclass(type(value), type) else type(value).__mro__:
+        if is_users_class(kind):
+            yield id(kind), OfClass(kind)
+    if is_module(value):
+        yield from _of_nn_module(item.label, label, value)
+        return
+    held = own_attributes(value)
+    is_function = issubclass(type(value), FunctionType)
+    if is_function:
+        held = value.__dict__
+    if held is not None:
+        yield id(held), OfDict(held, label + ".{}", is_global=is_function)
+    if slots := slots_among(class_attributes(type(value))):
+        yield id(value), OfSlots(value, slots, item.label)
+
+
+def _of_nn_module(name: str, label: str, module: Any) -> Iterator[tuple[int, Holder]]:
+    """A module itself (those within it are reached by themselves), its parameters and its configuration."""
+    inside = vars(module)
+    yield id(inside), OfDict(inside, label + ".{}", is_hidden=not any(map(is_users_class, type(module).__mro__)))
+    if parameters := inside.get("_parameters"):
+        yield id(parameters), OfTensors(parameters, name)
+    try:
+        held = object.__getattribute__(inside.get("config"), "__dict__")
+    except AttributeError:
+        return
+    if type(held) is dict:
+        yield id(held), OfDict(held, label + ".config.{}")
+
+
+# ---- what code assigns by its whole name -----------------------------------------------------------------------
+
+
+def _assigned(code: CodeType, home: Mapping[str, Any]) -> Iterator[tuple[Any, int, Holder, str]]:
+    """(object, id of the holder, holder, attribute) of each ``a.b.c = ...`` in code, as far as it can be looked up
+    without running any."""
+    for chain in _chains(code):
+        value = home.get(chain[0])
+        for name in chain[1:-1]:
+            value = _held(value).get(name) if value is not None else None
+        if value is None or is_users_class(value if issubclass(type(value), type) else type(value)):
+            continue  # users' classes and their instances are looked at as a whole
+        label = ".".join(chain[:-1])
+        if issubclass(type(value), type):
+            yield value, id(value), OfClass(value), chain[-1]
+        elif type(held := _held(value)) is dict:
+            is_module = issubclass(type(value), ModuleType)
+            yield value, id(held), OfDict(held, label + ".{}", is_global=is_module), chain[-1]
+
+
+def _held(value: Any) -> Any:
+    try:
+        return vars(value) if issubclass(type(value), type) else object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+
+
+def _chains(code: CodeType) -> Iterator[tuple[str, ...]]:
+    chain: tuple[str, ...] = ()
+    for instruction in (each for part in codes_within(code) for each in dis.get_instructions(part)):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            chain = (instruction.argval,)
+        elif instruction.opname == "LOAD_ATTR" and chain:
+            chain += (instruction.argval,)
+        elif instruction.opname == "STORE_ATTR" and chain:
+            yield (*chain, instruction.argval)
+            chain = ()
+        else:
+            chain = ()
+
+
+# ---- values --------------------------------------------------------------------------------------------------------
+
+
+def token(value: Any) -> object:
+    """What tells two settings of a switch apart; OPAQUE where a value is no setting but data."""
+    kind: Any = type(value)
+    if value is None or kind is bool or kind is str:
+        return value
+    return _how(kind)(kind, value)
+
+
+@lru_cache(maxsize=256)
+def _how(kind: type) -> Callable[[type, Any], object]:
+    """How values of a type that is no flag are told apart."""
+    if kind in (int, float, complex, bytes):
+        return lambda kind, value: (kind, value)
+    if kind is FunctionType:
+        return lambda kind, value: value.__code__
+    if kind is tuple:
+        return _of_tuple
+    if issubclass(kind, (enum.Enum, type, BuiltinFunctionType)):
+        return lambda kind, value: (kind, id(value))
+    if kind.__module__ == "torch" and kind.__name__ in ("dtype", "device", "layout", "memory_format"):
+        return lambda kind, value: (kind, str(value))
+    return lambda kind, value: OPAQUE
+
+
+def _of_tuple(kind: type, value: tuple[Any, ...]) -> object:
+    inner = tuple(token(one) for one in value) if len(value) <= _LONGEST_TUPLE else (OPAQUE,)
+    return OPAQUE if OPAQUE in inner else (kind, inner)
+
+
+def is_flag(one: object) -> bool:
+    """Whether a token is of a flag or a word; numbers may count, and functions may be results."""
+    return one is None or type(one) in (bool, str)
+
+
+# ---- shared_state ----------------------------------------------------------------------------------------------------
+# Switches that the alternatives share: what one sets there, another may run with.
+#
+# What the process has is put back between alternatives (`isolation`); what their objects, classes and modules have is
+# not, since nobody knows what else belongs to it. A model that one section turns to bfloat16, or to evaluation, is so
+# for all. What calls change again and again is the code's work (counters, hooks, states): a switch has, after many
+# calls, the value that it had after the first.
+
+_Key = tuple[int, str]
+
+
+class SharedState:
+    """Watches the switches that at least two alternatives may read or set.
+
+    An alternative sets a switch where a call of it leaves another value than it found, or sets it again after it was
+    put back as the setup left it (`tried`). Another alternative that leaves it as it is was timed in that state.
+
+    Args:
+        scopes: alternative -> where it may read or set a switch.
+    """
+
+    def __init__(self, scopes: Mapping[str, SwitchScope]) -> None:
+        scopes = {name: scope.with_assigned(scopes.values()) for name, scope in scopes.items()}
+        counts: dict[int, int] = {}
+        for scope in scopes.values():
+            for at in scope.holders:
+                counts[at] = counts.get(at, 0) + 1
+        self._scopes = scopes
+        self._holders: dict[int, Holder] = {}
+        self._keys: dict[int, frozenset[str] | None] = {}
+        for scope in scopes.values():
+            for at in scope.holders.keys() & {at for at, count in counts.items() if count > 1}:
+                former, more = self._keys.get(at, frozenset()), scope.keys[at]
+                self._holders.setdefault(at, scope.holders[at])
+                self._keys[at] = None if former is None or more is None else former | more
+        self._first = self._now()
+        self._values = {key: value for key, value in self._read() if self._first[key] is not OPAQUE}  # no data is kept
+        self._found = self._last = self._first
+        self._calls: dict[str, list[tuple[dict[_Key, object], dict[_Key, object]]]] = {name: [] for name in scopes}
+        self._before: set[_Key] | None = None  # changed before any call was watched (``--check``), nobody knows by whom
+        self._sets: dict[str, set[_Key]] = {name: set() for name in scopes}
+
+    def _read(self) -> Iterator[tuple[_Key, object]]:
+        for at, holder in self._holders.items():
+            yield from (((at, key), value) for key, value in holder.items(self._keys[at]))
+
+    def _now(self) -> dict[_Key, object]:
+        return {key: token(value) for key, value in self._read()}
+
+    def begin(self) -> None:
+        """Calls of an alternative begin."""
+        self._found = self._now()
+        if self._before is None:
+            self._before = _changed(self._first, self._found)
+
+    def end(self, name: str) -> None:
+        """They have ended: the first call, then those of the warm-up."""
+        self._last = self._now()
+        if name in self._calls and len(self._calls[name]) < 2:
+            self._calls[name].append((self._found, self._last))
+
+    # ---- a call from the setup's values -----------------------------------------------------------------------
+
+    def to_try(self, name: str) -> list[_Key]:
+        """The switches that another alternative may have set and that this one leaves as it finds them: it may set
+        them itself, to the same value."""
+        if name not in self._calls:
+            return []
+        own, others = self._moved(name), set(self._before or ())
+        others = others.union(*(self._moved(other) for other in self._calls if other != name))
+        return [
+            key
+            for key in others - own
+            if self._holders[key[0]].is_put_back and self._concerns(name, key, self._last.get(key, ABSENT))
+        ]
+
+    def put_first(self, keys: list[_Key]) -> dict[_Key, object]:
+        """Have these as the setup left them; returns what they were."""
+        values = dict(self._read())
+        for at, key in keys:
+            self._put((at, key), self._values.get((at, key), ABSENT), values)
+        return {key: values.get(key, ABSENT) for key in keys}
+
+    def tried(self, name: str, before: Mapping[_Key, object]) -> None:
+        """The call has ended: note what it set again, and have the rest as it was ``before``."""
+        values = dict(self._read())
+        for key, value in before.items():
+            if _token(values.get(key, ABSENT)) != self._first.get(key, ABSENT):
+                self._sets[name].add(key)
+            else:
+                self._put(key, value, values)
+        self._last = self._now()
+
+    def _put(self, key: _Key, value: object, now: Mapping[_Key, object]) -> None:
+        if now.get(key, ABSENT) is not value:
+            self._holders[key[0]].put(key[1], value)
+
+    # ---- what was found -----------------------------------------------------------------------------------------
+
+    def inherited(self, name: str) -> list[tuple[str, str]]:
+        """(how, label) of the switch that an alternative was timed with as another one had set it; at most one is
+        named. ``how``: one of "shared" objects, or of a "global" thing: a class, a module, a variable."""
+        if name not in self._calls or not self._holders:
+            return []
+        now, own = self._now(), self._moved(name) | self._sets[name]
+        found = {key for other in self._calls if other != name for key in self._switched(other)} | self._late(now)
+        keys = [key for key in found - own if self._concerns(name, key, now.get(key, ABSENT))]
+        said = [
+            ("global" if self._holders[at].is_global else "shared", self._holders[at].label(key)) for at, key in keys
+        ]
+        return sorted(said, key=lambda one: (len(one[1]), one))[:1]
+
+    def _concerns(self, name: str, key: _Key, now: object) -> bool:
+        """Whether an alternative may run with this switch, which is no more as the setup left it. Numbers, functions
+        and what was not there before must be mentioned in its code."""
+        scope, first = self._scopes[name], self._first.get(key, ABSENT)
+        if key[0] not in scope.holders or now == first or OPAQUE in (now, first):
+            return False
+        keys = scope.keys[key[0]]
+        if keys is not None:
+            return key[1] in keys
+        return not self._holders[key[0]].is_put_back or (is_flag(now) and is_flag(first)) or key[1] in scope.mentioned
+
+    def _moved(self, name: str) -> set[_Key]:
+        """What calls of an alternative were seen to change."""
+        found = {key for before, after in self._calls[name] for key in _changed(before, after)}
+        return found | self._sets[name]
+
+    def _switched(self, name: str) -> set[_Key]:
+        """Those of them that have one value after many calls."""
+        found = set(self._sets[name])
+        for key in self._moved(name) - found:
+            ends = [after.get(key, ABSENT) for _, after in self._calls[name]]
+            is_late = ends[0] == self._calls[name][0][0].get(key, ABSENT) and is_flag(ends[-1])
+            if ends[0] == ends[-1] or is_late:
+                found.add(key)
+        return found
+
+    def _late(self, now: Mapping[_Key, object]) -> set[_Key]:
+        """Flags that changed after the warm-up, which no alternative was seen to change before."""
+        moved: set[_Key] = set().union(*(self._moved(name) for name in self._calls))
+        return {key for key in _changed(self._last, now) if key not in moved and is_flag(now.get(key, ABSENT))}
+
+
+def _changed(before: Mapping[_Key, object], after: Mapping[_Key, object]) -> set[_Key]:
+    if before == after:
+        return set()
+    return {key for key in before.keys() | after.keys() if before.get(key, ABSENT) != after.get(key, ABSENT)}
+
+
+def _token(value: object) -> object:
+    return value if value is ABSENT else token(value)
+
+
+# ---- isolation -------------------------------------------------------------------------------------------------------
+# Alternatives kept apart: each has the process's settings to itself, as if it ran in a process of its own.
+#
+# Before a block of another alternative the settings that code was seen to change are exchanged, as a scheduler
+# exchanges registers: those of the last one are read and kept, those of the next one are put. So a body that switches
+# grad mode off goes on without grad, and the others never notice. Random generators are exchanged likewise: every
+# alternative draws a stream of its own, and all streams begin with the same numbers.
+#
+# Grad and inference mode, dtype and threads, which are read in a quarter of a microsecond, are exchanged always, the
+# others once they were seen to change: all are read after the first call of each alternative, after its warm-up, and
+# every 50 ms from then on.
+
+_ALWAYS = ("inference mode", "grad mode", "default dtype", "threads")
+
+
+class Isolation:
+    """The settings of the alternatives of one run. They are told apart by numbers: of their rows in the result.
+
+    Args:
+        notebook: the settings that the run found, before its setup.
+        threads: torch's threads of the first call.
+    """
+
+    def __init__(self, notebook: ProcessState, threads: int) -> None:
+        self._notebook, self._kinds = notebook, notebook.kinds
+        self._base = ProcessState(self._kinds)
+        self._threads, self._collector = notebook.index("threads"), notebook.index("gc")
+        self._base.values[self._threads] = threads
+        self._first: list[list[Any]] = []
+        self._bases: dict[int, list[Any]] = {}
+        self._own: dict[int, list[Any]] = {}
+        self._names: dict[int, str] = {}
+        self._watched = {notebook.index(name) for name in _ALWAYS}
+        self._current: int | None = None
+        self._modules = len(sys.modules)
+        self._changed: dict[tuple[str, int], Any] = {}  # (alternative, kind) -> the value it sets
+        self._late: set[int] = set()  # kinds that changed after the warm-up
+        self._is_new = False
+        self._of_setup = self._differing(self._base.values, notebook.values)
+        if self._base.modules - notebook.modules:  # they may be of the modules that it imports
+            self._of_setup -= {i for i, kind in enumerate(self._kinds) if kind.role == "incidental"}
+
+    def _differing(self, values: Sequence[Any], than: Sequence[Any]) -> set[int]:
+        return {i for i, kind in enumerate(self._kinds) if not kind.same(values[i], than[i])}
+
+    # ---- before the rounds --------------------------------------------------------------------------------
+
+    def put_back(self) -> None:
+        """Have all settings as the setup left them."""
+        self._base.put_back()
+        self._current = None
+        self._modules = len(sys.modules)
+
+    def note_first_call(self, name: str) -> None:
+        """Note what the first call of the next alternative left changed; call it after `put_back` and that call."""
+        self._first.append(self._read(name, self._base.values))
+
+    def collector_is(self, is_on: bool) -> None:
+        """The garbage collector is on or off from now on, for all that do not switch it themselves."""
+        base, i = self._base.values, self._collector
+        before, base[i] = base[i], (is_on, base[i][1])
+        for values in self._first:
+            if values[i] == before:
+                values[i] = base[i]
+        for key in [key for key, value in self._changed.items() if key[1] == i and value == base[i]]:
+            del self._changed[key]  # it switches to what is there anyway
+
+    def begin(self, key: int, nth: int, name: str, threads: int) -> None:
+        """Put the settings of alternative ``key`` for the first time: those that the first call of the ``nth`` body
+        left, with this thread count unless it chose one itself."""
+        base = list(self._base.values)
+        base[self._threads] = threads
+        own = list(self._first[nth])
+        if own[self._threads] == self._base.values[self._threads]:
+            own[self._threads] = threads
+        self._bases[key], self._own[key], self._names[key] = base, own, name
+        for kind, value in zip(self._kinds, own, strict=True):
+            if not kind.same(kind.read(), value):
+                kind.put(value)
+        self._current, self._modules = key, len(sys.modules)
+
+    def note_warm_up(self, key: int) -> None:
+        """Note what the warm-up of ``key`` left changed."""
+        self._own[key] = self._read(self._names[key], self._bases[key])
+
+    def rewind(self, keys: Iterable[int]) -> None:
+        """Have the random streams of these begin anew, all with the same numbers."""
+        if self._current is not None:
+            self._save(self._current)
+            self._current = None
+        for key in keys:
+            for i, kind in enumerate(self._kinds):
+                if kind.role == "generator":
+                    self._own[key][i] = self._base.values[i]
+
+    def _read(self, name: str, base: Sequence[Any]) -> list[Any]:
+        """All values now; what is not as in ``base`` is watched from now on, and told as the doing of ``name``."""
+        values = [kind.read() for kind in self._kinds]
+        for i in self._differing(values, base):
+            if self._is_of_an_import(i):
+                self._adopt(i, values[i])
+                continue
+            self._watched.add(i)
+            if self._kinds[i].role != "generator":
+                self._changed[name, i] = values[i]
+        return values
+
+    def _is_of_an_import(self, i: int) -> bool:
+        """Whether a change of this kind may be the doing of a module that was loaded just now."""
+        return self._kinds[i].role == "incidental" and len(sys.modules) > self._modules
+
+    def _adopt(self, i: int, value: Any) -> None:
+        """Have for all what an import set."""
+        before = self._base.values[i]
+        for values in (self._base.values, *self._bases.values(), *self._own.values(), *self._first):
+            if self._kinds[i].same(values[i], before):
+                values[i] = value
+
+    # ---- between the blocks -------------------------------------------------------------------------------
+
+    def enter(self, key: int) -> bool:
+        """Exchange the settings for those of ``key``; whether torch's threads had to be set, which rebuilds a team."""
+        if key == self._current:
+            return False
+        if self._current is not None:
+            self._save(self._current)
+        own, rebuilt = self._own[key], False
+        for i in sorted(self._watched):
+            kind = self._kinds[i]
+            now = kind.read() if self._current is None else self._own[self._current][i]
+            if not kind.same(now, own[i]):
+                kind.put(own[i])
+                rebuilt |= i == self._threads
+        self._current = key
+        return rebuilt
+
+    def _save(self, key: int) -> None:
+        """Keep what this alternative left."""
+        own, base = self._own[key], self._bases[key]
+        for i in self._watched:
+            kind, value = self._kinds[i], self._kinds[i].read()
+            if kind.same(value, own[i]):
+                continue
+            own[i] = value
+            if kind.role != "generator" and not kind.same(value, base[i]):
+                self._note_late(i, key)
+
+    def _note_late(self, i: int, key: int) -> None:
+        """A setting that this alternative had left alone until now: what was sampled before is of other settings."""
+        if (self._names[key], i) not in self._changed:
+            self._changed[self._names[key], i] = self._own[key][i]
+            self._late.add(i)
+            self._is_new = True
+
+    def look(self) -> bool:
+        """Read everything; whether settings have changed since the last look that were not seen to change before.
+
+        Then the samples are void. Where it is not known which of several alternatives did it, the setting is as it was
+        from now on, for all but those that change it again.
+        """
+        assert self._current is not None
+        self._save(self._current)
+        base = self._bases[self._current]
+        for i, kind in enumerate(self._kinds):
+            if i in self._watched or kind.same(value := kind.read(), base[i]):
+                continue
+            if self._is_of_an_import(i):
+                self._adopt(i, value)
+                continue
+            self._watched.add(i)
+            if kind.role == "generator":
+                continue
+            self._late.add(i)
+            self._is_new = True
+            if len(set(self._names.values())) == 1:
+                self._own[self._current][i] = self._changed[self._names[self._current], i] = value
+            else:
+                kind.put(base[i])
+        is_new, self._is_new = self._is_new, False
+        self._modules = len(sys.modules)
+        return is_new
+
+    # ---- in words -----------------------------------------------------------------------------------------
+
+    def state_of(self, key: int) -> tuple[str, ...]:
+        """The settings that the row ran with, where they are not the notebook's; threads are its own only where it
+        sets them, and the garbage collector is told where it is on."""
+        than = list(self._notebook.values)
+        than[self._threads] = self._bases[key][self._threads]
+        than[self._collector] = (False, than[self._collector][1])
+        values, name = self._own[key], self._names[key]
+        known = {i for of, i in self._changed if of == name} | self._of_setup | {self._collector}
+        return in_words(self._kinds, values, than, self._differing(values, than) & known)
+
+    def doubts(self, names: Sequence[str]) -> Iterator[Doubt]:
+        """Who changes what, in the order of ``names``."""
+        by_name: dict[str, dict[int, Any]] = {name: {} for name in names}
+        for (name, i), value in self._changed.items():
+            by_name[name][i] = value
+        for name, values in by_name.items():
+            yield from self._doubts_of(name, values, is_alone=len(names) == 1)
+        yield from self._unattributed(self._late - {i for _, i in self._changed})
+
+    def _doubts_of(self, name: str, changed: Mapping[int, Any], *, is_alone: bool) -> Iterator[Doubt]:
+        base = self._base.values
+        values = [changed.get(i, value) for i, value in enumerate(base)]
+        for which in ({self._threads} & changed.keys(), changed.keys() - {self._threads}):
+            if not which:
+                continue
+            words = _listed(in_words(self._kinds, values, base, which))
+            who, when = ("The code", "after the run") if is_alone else (f"`{name}`", "before every block of the others")
+            text = f"{who} runs with {words}: its own code sets this. It is restored {when}."
+            if self._late & which:
+                text += " It does so only after some calls: earlier samples were dropped."
+            is_threads = self._threads in which
+            yield Doubt(
+                "changes-threads" if is_threads else "changes-state",
+                text,
+                "Use `-t` to choose thread counts." if is_threads else "",
+                {"name": name, **({"threads": changed[self._threads]} if is_threads else {})},
+            )
+
+    def _unattributed(self, kinds: set[int]) -> Iterator[Doubt]:
+        for i in sorted(kinds):
+            what = self._kinds[i].name
+            yield Doubt(
+                "changes-state",
+                f"The code changed a setting once, after many calls ({what}): it was put back, and the samples before"
+                " were dropped.",
+                "",
+                {"setting": what},
+            )
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

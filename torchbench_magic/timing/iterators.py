@@ -1,0 +1,662 @@
+"""Iterators, files and queues that are used up: told without taking anything, refused where they cannot be put back."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import copy
+import gc
+import inspect
+import io
+import itertools
+import os
+import queue
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, FunctionType, GeneratorType, ModuleType
+from typing import Any
+
+from torchbench_magic.cell_text import Body
+from torchbench_magic.errors import BodyError
+from torchbench_magic.process.code import globals_read, kind_of_function
+from torchbench_magic.process.contention import Clocks
+from torchbench_magic.process.interrupts import interrupts_held, interrupts_let_through
+from torchbench_magic.process.reach import Found, ReachedObject, attributes_held, own_attributes
+from torchbench_magic.results import Doubt
+
+from .timed_loop import BlockAround, BlockRequest, Steps, T, Timeable
+
+__all__ = [
+    "WatchedCall",
+    "at_end",
+    "counted_left",
+    "is_cursor",
+    "is_used_up",
+    "next_codes",
+    "rewinder",
+    "second_copy",
+    "written_size",
+    "TakenItems",
+    "check_iterators",
+    "PATIENCE_S",
+    "QueueWaits",
+    "only_made",
+]
+
+# ---- iterators -------------------------------------------------------------------------------------------------------
+# Is an iterator used up, a file at its end? Nothing is ever taken from the user's object.
+#
+# It is told from the state of the interpreter's own kinds. What one written in Python holds tells nothing: it may be
+# used up and still count its calls. So the body is called once more with a trace function (``sys.settrace``) that looks
+# at ``__next__`` and ``__anext__`` of these objects only; those that ended without giving one item are used up. Classes
+# of users are meant, and those of libraries (``csv.DictReader``).
+
+_EMPTY: dict[object, object] = {}
+_FORWARD: tuple[Iterable[Any], ...] = (
+    *([], (), range(0), range(1 << 70), "", "\u00e9", b"", bytearray(), set()),
+    *(_EMPTY, _EMPTY.values(), _EMPTY.items()),
+)
+_BACKWARD: tuple[Any, ...] = ([], _EMPTY, _EMPTY.values(), _EMPTY.items())
+_COUNTED = frozenset(map(type, (*map(iter, _FORWARD), *map(reversed, _BACKWARD), itertools.repeat(None, 0))))
+"""Iterators of the interpreter's own that count what is left (``__length_hint__``) and change nothing by it."""
+
+_ANY = (zip, map, filter, enumerate, itertools.starmap, itertools.accumulate, itertools.compress, itertools.groupby,
+        itertools.takewhile, itertools.dropwhile)  # fmt: skip
+"""Iterators that end when one of those they take from does."""
+_ALL = (itertools.chain, itertools.zip_longest)
+"""Iterators that end when the last of those they take from does."""
+_TEE: type = type(itertools.tee(())[0])
+_DROPPING = (itertools.islice, itertools.pairwise, getattr(itertools, "batched", itertools.islice), *_ALL)
+"""Iterators that let go of those they take from when they end."""
+_CALLING = (type(iter(int, 0)),)
+"""``iter(function, sentinel)`` lets go of both at its end."""
+
+
+def counted_left(value: Any) -> int | None:
+    """How many items an iterator of the interpreter's own has left; None of anything else."""
+    return int(value.__length_hint__()) if type(value) in _COUNTED else None
+
+
+def is_used_up(value: Any) -> bool | None:
+    """True where a further ``next`` would raise StopIteration; None where that is no iterator, or cannot be told.
+
+    Known are generators, coroutines, the iterators of the interpreter's own types, ``zip``, ``map``, ``filter``,
+    ``enumerate``, most of ``itertools``, ``csv.reader``, the iterators of a torch DataLoader, and a cursor
+    of sqlite3, which lets go of its statement at the end (and has none before it is given one).
+    """
+    kind = type(value)
+    if issubclass(type(value), GeneratorType):
+        return value.gi_frame is None
+    if issubclass(type(value), CoroutineType):
+        return value.cr_frame is None
+    if issubclass(type(value), AsyncGeneratorType):
+        return value.ag_frame is None
+    if (left := counted_left(value)) is not None:
+        return left == 0
+    if kind in _CALLING:
+        return not gc.get_referents(value)
+    if kind in _ANY:
+        return _has_stopped(value) or any(is_used_up(source) for source in _sources(value))
+    if kind in _DROPPING:
+        sources = list(_sources(value))
+        return all(is_used_up(source) for source in sources) if kind in _ALL else not sources
+    if kind is _TEE:
+        return _branch_is_used_up(value)
+    if is_cursor(value):
+        return not any(type(held).__name__ == "Statement" for held in gc.get_referents(value))
+    if (kind.__module__, kind.__name__) == ("_csv", "reader"):
+        return any(is_used_up(source) or at_end(source) for source in _sources(value))
+    if any(base.__name__ == "_BaseDataLoaderIter" for base in kind.__mro__):
+        return _loader_is_used_up(value)
+    return None
+
+
+def _sources(value: Any) -> Iterator[Any]:
+    """The iterators that one made of others takes from: what the collector sees in it, tuples opened."""
+    for held in gc.get_referents(value):
+        inner = gc.get_referents(held) if type(held) is tuple else (held,)  # ``zip_longest`` leaves holes in its tuple
+        yield from (one for one in inner if hasattr(type(one), "__next__"))
+
+
+def _has_stopped(value: Any) -> bool:
+    """Whether a ``takewhile`` met what it ends at. From Python 3.14 on it does not show that."""
+    if type(value) is not itertools.takewhile:
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            return bool(value.__reduce__()[2])
+        except (TypeError, IndexError):
+            return False
+
+
+def is_cursor(value: Any) -> bool:
+    """Whether it is a cursor of sqlite3."""
+    return issubclass(type(value), getattr(sys.modules.get("sqlite3"), "Cursor", ()))
+
+
+def _branch_is_used_up(branch: Any) -> bool:
+    """Of ``itertools.tee``. What it still keeps, a copy of it tells, once the iterator that all branches take from is
+    used up, so that nothing is taken from that one."""
+    data = next((held for held in gc.get_referents(branch) if type(held).__name__ == "_tee_dataobject"), None)
+    source = next((held for held in gc.get_referents(data) if hasattr(type(held), "__next__")), None)
+    return bool(is_used_up(source)) and _ends_alone(source) and next(copy.copy(branch), _EMPTY) is _EMPTY
+
+
+def _ends_alone(value: Any) -> bool:
+    """Whether a further ``next`` of what is used up takes no item from any other iterator."""
+    sources = list(_sources(value)) if type(value) in (*_ANY, *_DROPPING) else []
+    return len(sources) <= 1 and all(map(_ends_alone, sources))
+
+
+def _loader_is_used_up(value: Any) -> bool | None:
+    """torch's ``_BaseDataLoaderIter``: its sampler is used up and no worker owes a batch (both are private names)."""
+    inside = vars(value)
+    sampler = is_used_up(inside.get("_sampler_iter"))
+    return sampler if sampler is None else sampler and not inside.get("_tasks_outstanding", 0)
+
+
+def at_end(value: Any) -> bool | None:
+    """Whether a file that is read, maybe one that can be written too, is at its end; None for whatever else."""
+    if not issubclass(type(value), io.IOBase) or value.closed:
+        return None
+    try:
+        if type(value) is io.BytesIO:
+            with value.getbuffer() as held:
+                return value.tell() >= held.nbytes
+        if type(value) is io.StringIO:
+            place = value.tell()
+            end = value.seek(0, os.SEEK_END)
+            value.seek(place)
+            return place >= end
+        if _is_packed(value):
+            return not value.peek(1) if value.readable() else None
+        known = (io.TextIOWrapper, io.BufferedReader, io.BufferedRandom, io.FileIO)
+        if type(value) not in known or not value.seekable() or not value.readable():
+            return None
+        if type(value) is io.TextIOWrapper and _is_packed(value.buffer):
+            place = value.tell()
+            ended = not value.read(1)
+            value.seek(place)
+            return ended
+        return bool(value.tell() >= os.fstat(value.fileno()).st_size)
+    except (OSError, ValueError, EOFError):  # in the midst of ``for line in file``
+        return None
+
+
+def written_size(value: Any) -> int | None:
+    """The size of a file that can be written, with what waits to be; None of a file that is only read."""
+    if type(value) not in (io.TextIOWrapper, io.BufferedRandom, io.FileIO) or value.closed or not value.writable():
+        return None
+    try:
+        place = value.tell()  # a text file writes first what waits
+        size = os.fstat(value.fileno()).st_size
+        return size if type(value) is io.TextIOWrapper else max(place, size)
+    except (OSError, ValueError):
+        return None
+
+
+def rewinder(value: Any) -> Callable[[], object] | None:
+    """What brings a file back to where it is now; None where it cannot be. One that grew meanwhile was written and is
+    left alone."""
+    try:
+        place = value.tell()
+    except (OSError, ValueError):
+        return None
+    size = written_size(value)
+    return lambda: value.seek(place) if written_size(value) == size else None
+
+
+def _is_packed(value: Any) -> bool:
+    """Whether a file is unpacked as it is read: of ``gzip``, ``bz2`` or ``lzma``."""
+    kinds = (("gzip", "GzipFile"), ("bz2", "BZ2File"), ("lzma", "LZMAFile"))
+    return (type(value).__module__, type(value).__name__) in kinds
+
+
+def second_copy(value: Any) -> Callable[[], Any] | None:
+    """What makes, again and again, an iterator that stands where this one stands now; None where there is no such
+    thing: a generator cannot be copied, nor what takes from one, nor (from Python 3.14 on) those of ``itertools``."""
+    if type(value) in _COUNTED:
+        kept = copy.copy(value)
+        return lambda: copy.copy(kept)
+    if type(value) not in (zip, map, filter, enumerate):
+        return None
+    kind, arguments, *state = value.__reduce__()
+    makers = [second_copy(one) if hasattr(type(one), "__next__") else partial(_same, one) for one in arguments]
+    known = [maker for maker in makers if maker is not None]
+    return partial(_made_again, kind, known, state) if len(known) == len(makers) else None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _made_again(kind: type, makers: Sequence[Callable[[], Any]], state: Sequence[Any]) -> Any:
+    made: Any = kind(*(maker() for maker in makers))
+    if state:  # ``zip(strict=True)``
+        made.__setstate__(*state)
+    return made
+
+
+def next_codes(reads: Mapping[int, ReachedObject]) -> dict[int, CodeType]:
+    """Id -> code of ``__next__`` or ``__anext__``, of each object among these whose class defines it in Python."""
+    found = {}
+    for at, item in reads.items():
+        for base in type(item.value).__mro__:
+            method = next((vars(base)[name] for name in ("__next__", "__anext__") if name in vars(base)), None)
+            if method is not None:
+                if issubclass(type(method), FunctionType) and method.__code__.co_argcount:
+                    found[at] = method.__code__
+                break
+    return found
+
+
+@dataclass
+class WatchedCall(BlockAround):
+    """A block that is run under a trace function, see above.
+
+    Attributes:
+        block: what is run.
+        codes: id -> code, of `next_codes`.
+        gave, ended: ids of the iterators that gave an item, and that raised StopIteration.
+    """
+
+    block: Timeable
+    codes: Mapping[int, CodeType]
+    gave: set[int] = field(default_factory=set)
+    ended: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._watched = frozenset(self.codes.values())
+
+    @property
+    def used_up(self) -> set[int]:
+        """Ids of the iterators that ended and gave nothing."""
+        return self.ended - self.gave
+
+    def start(self, replica: int, calls: int, clocks: Clocks, sync: Any) -> Any:
+        """As the block's own; its times are not to be used."""
+        if self.is_async:
+            return self._awaited(replica, calls, clocks, sync)
+        with self._traced(), interrupts_let_through((__name__,)):
+            return self.block.start(replica, calls, clocks, sync)
+
+    async def _awaited(self, replica: int, calls: int, clocks: Clocks, sync: Any) -> Any:
+        with self._traced(), interrupts_let_through((__name__,)):
+            return await self.block.start(replica, calls, clocks, sync)
+
+    @contextmanager
+    def _traced(self) -> Iterator[None]:
+        before = sys.gettrace()
+        with interrupts_held():
+            sys.settrace(self._called)
+            try:
+                yield
+            finally:
+                sys.settrace(before)
+
+    def _called(self, frame: FrameType, event: str, _: Any) -> Any:
+        """The trace function of all frames: a local one for those that are looked at, none for the others."""
+        if event != "call" or frame.f_code not in self._watched:
+            return None
+        at = id(frame.f_locals.get(frame.f_code.co_varnames[0]))
+        if at not in self.codes:
+            return None
+        frame.f_trace_lines = False
+        return _Next(self, at).seen
+
+
+class _Next:
+    """What one call of ``__next__`` comes to."""
+
+    def __init__(self, call: WatchedCall, at: int) -> None:
+        self._call, self._at, self._raised = call, at, False
+
+    def seen(self, frame: FrameType, event: str, value: Any) -> Any:
+        """The trace function of its frame; a return of None after an exception is the exception leaving."""
+        if event == "exception":
+            self._raised = issubclass(value[0], (StopIteration, StopAsyncIteration))
+        elif event == "return" and value is None and self._raised:
+            self._call.ended.add(self._at)
+        elif event == "return":  # a coroutine that waits "returns" too: then it counts as one that gave something
+            self._call.gave.add(self._at)
+        return self.seen
+
+
+# ---- taken_items -----------------------------------------------------------------------------------------------------
+# What timed code took from the user's own iterators, without using them up: nobody can give it back.
+
+
+class TakenItems:
+    """Where the generators and the iterators of the interpreter's own types stand, at one moment.
+
+    A generator stands elsewhere if its frame is at another instruction or its variables hold other objects: one whose
+    variables stay (``while True: yield x``) gives the same again, and is not told from one that nobody asked.
+    """
+
+    def __init__(self, reached: Iterable[ReachedObject]) -> None:
+        self._before = [(one, place) for one in reached if (place := _place(one.value)) is not None]
+
+    def doubts(self, told: Collection[str], *, restore: bool) -> list[Doubt]:
+        """Name those that stand elsewhere now; not those used up, of which more is said, nor those ``told``."""
+        names = [
+            one.label
+            for one, place in self._before
+            if one.label not in told and is_used_up(one.value) is False and not _is_same(_place(one.value), place)
+        ]
+        if not names:
+            return []
+        listed = ", ".join(f"`{name}`" for name in names[:4]) + (f" and {len(names) - 4} more" * (len(names) > 4))
+        text = f"Timed calls took items from {listed}, which are not restored."
+        if restore:
+            text += " `--restore` cannot restore a generator."
+        action = f"Make {'it' if len(names) == 1 else 'them'} in the body, or in setup."
+        return [Doubt("taken-items", text, action, {"names": names})]
+
+
+def _place(iterator: Any) -> tuple[Any, ...] | None:
+    """What tells where an iterator stands; None of what is none, is used up, or does not tell."""
+    frame = None
+    if isinstance(iterator, GeneratorType):
+        frame = iterator.gi_frame
+    elif isinstance(iterator, AsyncGeneratorType):
+        frame = iterator.ag_frame
+    elif (left := counted_left(iterator)) is not None:
+        return (left,)
+    return None if frame is None else (frame.f_lasti, *frame.f_locals.items())
+
+
+def _is_same(now: tuple[Any, ...] | None, before: tuple[Any, ...]) -> bool:
+    """Whether both hold the same objects: what they hold may have an ``==`` of its own."""
+    if now is None or len(now) != len(before) or now[0] != before[0]:
+        return False
+    return all(one[0] == other[0] and one[1] is other[1] for one, other in zip(now[1:], before[1:], strict=True))
+
+
+# ---- given_once ------------------------------------------------------------------------------------------------------
+# Iterators that a cell takes from and that cannot be put back: refused before anything is taken from them.
+
+
+def check_iterators(found: Found, copied: Collection[str]) -> None:
+    """Refuse what a call of the cell uses up for good: a trial calls it again and again.
+
+    An iterator that can be copied is put back where the body itself reads it by its name; one of a user's class by its
+    attributes.
+
+    Args:
+        copied: names of the iterators that are put back.
+
+    Raises:
+        BodyError: one line, with the iterator by name.
+    """
+    by_functions = {name for function in found.functions for name in globals_read(function.__code__)}
+    for one in found.items.values():
+        is_put_back = one.label in copied and one.label not in by_functions
+        if _gives_each_item_once(one) and not is_put_back:
+            raise BodyError(
+                f"--try calls the cell many times, and items taken from `{one.label}` cannot be put back: take"
+                f" what you need before the cell, for example `x = next({one.label})`"
+            )
+
+
+def _gives_each_item_once(one: ReachedObject) -> bool:
+    kind = type(one.value)
+    is_iterator = any("__next__" in vars(base) or "__anext__" in vars(base) for base in kind.__mro__)
+    if not is_iterator or issubclass(kind, (io.IOBase, type)) or own_attributes(one.value) is not None:
+        return False
+    return not is_cursor(one.value)  # the body gives it a statement
+
+
+# ---- queue_waits -----------------------------------------------------------------------------------------------------
+# Queues that run dry: a ``get`` that would wait for ever for an item that earlier calls took.
+#
+# How many items a call takes is known from the first call of each alternative. A block that needs more than there are
+# runs with the queue's ``get`` guarded, in its own thread or task: where nothing comes within `PATIENCE_S` the run ends
+# with one line. Other blocks run as they are. So code that asks before it takes, or that gives its ``get`` a timeout,
+# is not stopped; a queue that gave more than it held is fed by others, and not guarded again.
+
+PATIENCE_S = 3.0
+"""Seconds that a guarded ``get`` waits for another thread or task to put something in."""
+
+
+class QueueWaits:
+    """Watches the queues that the alternatives of one run reach.
+
+    Args:
+        reads: alternative -> what it reaches.
+        blocks: alternative -> what is timed of it.
+        names: those that the blocks run with, in which a ``SimpleQueue`` is replaced while it is guarded.
+    """
+
+    def __init__(
+        self, reads: Mapping[str, Mapping[int, ReachedObject]], blocks: Mapping[str, Timeable], names: dict[str, Any]
+    ) -> None:
+        self._queues = {
+            name: [made for item in found.values() if (made := _queue_of(item, names)) is not None]
+            for name, found in reads.items()
+        }
+        self._of_block = {id(block): self._queues[name] for name, block in blocks.items()}
+        self._names = names
+        self._taken: dict[int, int] = {}
+        self._before: dict[int, int] = {}
+
+    def begin(self, name: str) -> None:
+        """The first call of an alternative begins."""
+        self._before = {id(one.value): one.size() for one in self._queues.get(name, ())}
+
+    def end(self, name: str) -> None:
+        """It has ended: what it took of a queue, later calls take too."""
+        for one in self._queues.get(name, ()):
+            at = id(one.value)
+            self._taken[at] = max(self._taken.get(at, 0), self._before.get(at, 0) - one.size())
+
+    def guarded(self, steps: Steps[T]) -> Steps[T]:
+        """The same steps, with the blocks guarded that may run a queue dry."""
+        return self._steps(steps) if any(self._queues.values()) else steps
+
+    def _steps(self, steps: Steps[T]) -> Steps[T]:
+        try:
+            request = next(steps)
+            while True:
+                block = getattr(request.block, "block", request.block)  # of one that is watched
+                risky = [one for one in self._of_block.get(id(block), ()) if self._runs_dry(one, request)]
+                if risky:
+                    request = request._replace(block=_GuardedBlock(request.block, risky, self._names, self._taken))
+                request = steps.send((yield request))
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        finally:
+            steps.close()
+
+    def _runs_dry(self, one: _Queue, request: BlockRequest) -> bool:
+        taken = self._taken.get(id(one.value), 0)
+        return taken > 0 and one.size() < taken * (request.calls + request.primed)
+
+
+@dataclass(frozen=True)
+class _Queue:
+    """A queue, how the code says it, and how many items it holds (asked without code of the user's)."""
+
+    value: Any
+    label: str
+    size: Callable[[], int]
+
+    @property
+    def error(self) -> BodyError:
+        is_restored = type(self.value).__module__ == "queue"
+        way = " or give `--restore`, which puts its items back before each call" if is_restored else ""
+        return BodyError(
+            f"`{self.label}` is empty, and the code waits for an item: earlier calls took them all. Fill it in the"
+            f" body{',' if way else ''}{way}"
+        )
+
+
+def _queue_of(item: ReachedObject, names: Mapping[str, Any]) -> _Queue | None:
+    """A queue whose ``get`` can be guarded; None for whatever else."""
+    value, kind = item.value, type(item.value)
+    if issubclass(kind, queue.SimpleQueue):
+        by_name = names.get(item.label) is value
+        return _Queue(value, item.label, lambda: queue.SimpleQueue.qsize(value)) if by_name else None
+    if not issubclass(kind, (queue.Queue, asyncio.Queue)):
+        return None
+    inside = attributes_held(value) or {}
+    held: Any = inside.get("queue" if issubclass(kind, queue.Queue) else "_queue")
+    if not hasattr(type(held), "__len__") or "get" in inside:
+        return None
+    return _Queue(value, item.label, lambda: len(held))
+
+
+@dataclass(frozen=True)
+class _GuardedBlock(BlockAround):
+    """A block that runs with some queues guarded.
+
+    Attributes:
+        names: those that it runs with.
+        taken: id of a queue -> items that a call takes of it; those that others feed leave it.
+    """
+
+    block: Timeable
+    queues: list[_Queue]
+    names: dict[str, Any]
+    taken: dict[int, int]
+
+    def start(self, replica: int, calls: int, clocks: Clocks, sync: Any) -> Any:
+        if self.is_async:
+            return self._awaited(replica, calls, clocks, sync)
+        with interrupts_held(), self._guarded() as dry, interrupts_let_through():
+            done = self.block.start(replica, calls, clocks, sync)
+        if dry:  # the code caught the error
+            raise dry[0].error
+        return done
+
+    async def _awaited(self, replica: int, calls: int, clocks: Clocks, sync: Any) -> Any:
+        with interrupts_held(), self._guarded() as dry, interrupts_let_through():
+            done = await self.block.start(replica, calls, clocks, sync)
+        if dry:
+            raise dry[0].error
+        return done
+
+    @contextmanager
+    def _guarded(self) -> Iterator[list[_Queue]]:
+        """Guard the queues; gives those that were found dry."""
+        dry: list[_Queue] = []
+        guards = [_Guard(one, dry) for one in self.queues]
+        for guard in guards:
+            guard.put_in(self.names)
+        try:
+            yield dry
+        finally:
+            for guard in guards:
+                guard.take_out(self.names)
+                if guard.got > guard.had:
+                    self.taken.pop(id(guard.of.value), None)
+
+
+class _Guard:
+    """Stands for a queue, or for its ``get``, and does not wait for ever.
+
+    Attributes:
+        had, got: items that the queue held at first, and that were taken of it.
+    """
+
+    def __init__(self, of: _Queue, dry: list[_Queue]) -> None:
+        self.of, self.had, self.got = of, of.size(), 0
+        self._dry, self._get = dry, of.value.get
+        self._owner: object = None
+
+    def put_in(self, names: dict[str, Any]) -> None:
+        value = self.of.value
+        self._owner = _task() if isinstance(value, asyncio.Queue) else threading.get_ident()
+        if isinstance(value, queue.SimpleQueue):
+            names[self.of.label] = self
+        else:
+            vars(value)["get"] = self.get if isinstance(value, queue.Queue) else self._awaited
+
+    def take_out(self, names: dict[str, Any]) -> None:
+        if isinstance(self.of.value, queue.SimpleQueue):
+            names[self.of.label] = self.of.value
+        else:
+            vars(self.of.value).pop("get", None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.of.value, name)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        if not block or timeout is not None or threading.get_ident() != self._owner:
+            return self._get(block, timeout)
+        try:
+            item = self._get(True, PATIENCE_S)
+        except queue.Empty:
+            raise self._found_dry() from None
+        self.got += 1
+        return item
+
+    async def _awaited(self) -> Any:
+        if _task() is not self._owner:
+            return await self._get()
+        try:
+            item = await asyncio.wait_for(self._get(), PATIENCE_S)
+        except TimeoutError:
+            raise self._found_dry() from None
+        self.got += 1
+        return item
+
+    def _found_dry(self) -> BodyError:
+        self._dry.append(self.of)
+        return self.of.error
+
+
+def _task() -> object:
+    """The task that runs; None where no event loop does."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
+# ---- unrun_generators ------------------------------------------------------------------------------------------------
+# Statements that only make a generator or a coroutine: ``f(x)`` of a generator function runs none of its code.
+
+
+def only_made(bodies: Mapping[str, Body], names: Mapping[str, Any]) -> Iterator[Doubt]:
+    """Say of each call that stands as a statement by itself, and whose function is a generator or coroutine function,
+    that its code is not what is timed. Nothing is called to find out, and no attribute that computes is asked.
+
+    Args:
+        bodies: name of the alternative -> what is timed.
+        names: what the statements find.
+    """
+    for name, body in bodies.items():
+        for node in ast.parse(body.source, type_comments=False).body:
+            if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+                continue
+            kind = kind_of_function(_found(node.value.func, names))
+            if kind is None:
+                continue
+            call = ast.unparse(node.value)
+            of = f"{name}: " if len(bodies) > 1 else ""
+            way = f"list({call})" if kind == "generator" else f"await {call}"
+            way = "a loop over it" if kind == "async generator" else f"`{way}`"
+            article = "an" if kind.startswith("a") else "a"
+            text = f"{of}`{call}` only creates {article} {kind}: its code does not run and is not timed."
+            yield Doubt("only-made", text, f"Time {way}.", {"name": name, "kind": kind})
+
+
+def _found(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    """What a name, or attributes of one, stand for; None where that is not known without running code."""
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    if not isinstance(node, ast.Attribute):
+        return None
+    owner = _found(node.value, names)
+    if owner is None:
+        return None
+    if isinstance(owner, ModuleType):
+        return vars(owner).get(node.attr)
+    found = inspect.getattr_static(owner, node.attr, None)
+    return found.__func__ if isinstance(found, classmethod | staticmethod) else found

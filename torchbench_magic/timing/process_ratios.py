@@ -1,0 +1,176 @@
+"""The ratios of several processes as one, and how far processes spread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from .intervals import ALPHA, Floats, Interval, Look, median_interval, order_rank, without_order_effect
+from .samples import Blocks, paired_rounds
+from .voids import Void
+
+__all__ = [
+    "TABLE",
+    "ProcessRatios",
+    "assumes_normal",
+    "least_processes",
+    "over_processes",
+    "SPREAD",
+    "is_of_this_kernel",
+]
+
+# ---- process_ratios --------------------------------------------------------------------------------------------------
+# The ratio over processes: one value of each, and an interval of their median.
+#
+# Within a process a ratio repeats to a tenth of a per cent, and its interval says so truly. In the next one libraries,
+# code and buffers lie at other addresses, and it is another by one to several per cent for calls of microseconds. So a
+# process counts as one value, however many samples it took.
+#
+# Sources: Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM 2013 (repeat at the level where the
+# variance is); Mytkowicz et al., "Producing wrong data without doing anything obviously wrong", ASPLOS 2009; the
+# interval of a median by ranks as in `timing.intervals`; Student's t with whole degrees of freedom in closed form:
+# Abramowitz and Stegun, *Handbook of Mathematical Functions*, 26.7.3 and 26.7.4.
+
+FEWEST = 2
+"""Processes from which on there is an interval at all."""
+TABLE = ["measurement", "process", "median", "ratio", "ratio_low", "ratio_high"]
+"""Columns of ``Comparison.processes``."""
+
+
+class ProcessRatios:
+    """The ratios of one comparison, process by process.
+
+    Args:
+        blocks: of each row.
+        void: (row, process, cause) of ratios that decide nothing in their own process, and do not count.
+    """
+
+    def __init__(self, blocks: Sequence[Blocks], void: Sequence[tuple[int, int, str]]) -> None:
+        self._blocks = blocks
+        self._void = {(row, process) for row, process, _ in void}
+
+    def is_of(self, row: int) -> bool:
+        """Whether processes measured the row, and not this one."""
+        process = self._blocks[row].process
+        return bool(len(process)) and int(process[0]) > 0
+
+    def rounds(self, row: int, base: int) -> dict[int, Floats]:
+        """Process -> log ratios of its rounds, the effect of the order taken out of each process by itself."""
+        both = paired_rounds(self._blocks[row], self._blocks[base])
+        mine, first = np.unique(self._blocks[row].round, return_index=True)
+        process = self._blocks[row].process[first[np.searchsorted(mine, both.rounds)]]
+        return {
+            int(one): without_order_effect(both.log_ratios[process == one], both.before[process == one])
+            for one in np.unique(process)
+        }
+
+    def logs(self, row: int, base: int) -> dict[int, float]:
+        """Process -> its log ratio, of the processes that count: what was void beside another baseline is void here."""
+        left_out = {one for place, one in self._void if place in (row, base)}
+        return {one: float(np.median(logs)) for one, logs in self.rounds(row, base).items() if one not in left_out}
+
+    def judged(self, row: int, base: int, alpha: float) -> tuple[Interval, int, Void | None]:
+        """As `timing.voids.judged_rounds`: the interval over processes, how many, whether they are too few."""
+        logs = np.array([*self.logs(row, base).values()])
+        interval, every = over_processes(logs, alpha), len(np.unique(self._blocks[row].process))
+        known = math.isfinite(interval.width) and 2 * len(logs) >= every  # few that were not disturbed are a selection
+        return interval, len(logs), None if known else Void("few-processes", row, len(logs), every)
+
+    def table(self, bases: Mapping[int, int | None], looks: Sequence[Look]) -> pd.DataFrame:
+        """See ``Comparison.processes``.
+
+        Args:
+            bases: row -> its baseline, itself where it is one; None where there is none.
+            looks: of each row, how often its run looked at the samples of a process.
+        """
+        rows: list[dict[str, Any]] = []
+        for row, base in bases.items():
+            blocks = self._blocks[row]
+            if not self.is_of(row):
+                continue
+            ratios = self.rounds(row, base) if base is not None and base != row else {}
+            for one in np.unique(blocks.process):
+                ratio = Interval(1.0, 1.0, 1.0) if base == row else _NOT_KNOWN
+                if int(one) in ratios:
+                    ratio = median_interval(ratios[int(one)], look=looks[row]).exp()
+                median = float(np.median(blocks.calls[blocks.process == one]))
+                values = (row, int(one), median, ratio.median, ratio.low, ratio.high)
+                rows.append(dict(zip(TABLE, values, strict=True)))
+        return pd.DataFrame(rows, columns=TABLE)
+
+
+_NOT_KNOWN = Interval(math.nan, math.nan, math.nan)
+
+
+def over_processes(logs: Floats, alpha: float = ALPHA) -> Interval:
+    """The median log ratio of processes with its interval at the error rate ``alpha``; infinite ends for one process.
+
+    By ranks where there are enough processes: then nothing is assumed of how their ratios spread. For fewer, Student's
+    t round the mean, which assumes that they spread normally (`assumes_normal`).
+
+    Args:
+        logs: one log ratio a process, shape (processes,).
+    """
+    n = len(logs)
+    if n < FEWEST or not assumes_normal(n, alpha):
+        return median_interval(logs, alpha)
+    half = _student(n - 1, alpha) * float(np.std(logs, ddof=1)) / math.sqrt(n)
+    median, mean = float(np.median(logs)), float(np.mean(logs))
+    return Interval(median, min(mean - half, median), max(mean + half, median))
+
+
+def assumes_normal(processes: int, alpha: float = ALPHA) -> bool:
+    """Whether so few processes have no interval without an assumption."""
+    return order_rank(processes, alpha) < 0
+
+
+def least_processes(comparisons: int) -> int:
+    """The fewest processes with an interval that assumes nothing, where ``comparisons`` share the error rate: 6 for one
+    (the range of six values holds the median of all with 96.9 %), 7 for two, 10 for twenty."""
+    n = FEWEST
+    while assumes_normal(n, ALPHA / max(1, comparisons)):
+        n += 1
+    return n
+
+
+def _student(freedom: int, alpha: float) -> float:
+    """The value that Student's t exceeds in size with probability ``alpha``, by bisection."""
+    low, high = 0.0, 1.0
+    while _within(high, freedom) < 1 - alpha:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, freedom) < 1 - alpha else (low, middle)
+    return high
+
+
+def _within(t: float, freedom: int) -> float:
+    """The probability that Student's t lies within ``t`` of 0."""
+    angle = math.atan(t / math.sqrt(freedom))
+    term = total = math.cos(angle) if freedom % 2 else 1.0
+    for k in range(3 if freedom % 2 else 2, freedom, 2):
+        term *= math.cos(angle) ** 2 * (k - 1) / k
+        total += term
+    if freedom % 2 == 0:
+        return math.sin(angle) * total
+    return 2 / math.pi * (angle + (math.sin(angle) * total if freedom > 1 else 0.0))
+
+
+# ---- kernel_spread ---------------------------------------------------------------------------------------------------
+# How far the ratio of one kernel may lie from that of the next, and which verdicts are of one kernel therefore.
+
+SPREAD = 0.03
+"""Share by which a ratio moves from kernel to kernel. Of 387 ratios, 25 pairs of equal meaning (0.3 us to 8 ms; Python,
+numpy, torch, C++; 1 and 2 threads) in up to 16 fresh processes each on a quiet machine, 99 % lay within 2.9 % of the
+median of their pair, 95 % within 1.2 %; the farthest was 7.5 % away. Long calls moved as far as short ones
+(tests/benchmarks/results/processes.json)."""
+
+
+def is_of_this_kernel(ratio: float, verdict: object, method: object) -> bool:
+    """Whether the next kernel may well say otherwise: one kernel decided, by less than `SPREAD`."""
+    small = ratio > 0 and abs(math.log(ratio)) < math.log1p(SPREAD)
+    return str(method) == "paired" and str(verdict) in ("faster", "slower") and small  # NA is none of these

@@ -1,0 +1,610 @@
+"""Alternatives timed in fresh interpreters, one after the other: the task sent, the process, what it tells."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import itertools
+import json
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from types import CodeType, TracebackType
+from typing import Any, NoReturn, Self
+
+from torchbench_magic.cell_text import Body
+from torchbench_magic.cpp.run import SnippetTask
+from torchbench_magic.errors import BodyError, CountError, Interrupted, OptionError, TorchBenchError
+from torchbench_magic.process.code import names_looked_up, parse_body
+from torchbench_magic.process.environment import read_environment, usable_cores
+from torchbench_magic.process.frame_owner import RaisedThere, raise_at, raised_there
+from torchbench_magic.process.interrupts import Progress, interrupts_held, interrupts_let_through
+from torchbench_magic.process.send import FOR_TIMING, Parcel, pack_variables, unpack_variables
+from torchbench_magic.process.send_modules import looked_up_names
+from torchbench_magic.process.settings import (
+    generators_and_filters,
+    put_generators_and_filters,
+    put_settings,
+    set_threads,
+    unusual_settings,
+)
+from torchbench_magic.results import Doubt
+from torchbench_magic.units import seconds_text
+
+from .across_runs import join_comparisons, join_processes
+from .comparison import Comparison
+from .identity import identifying_options
+from .plan import Plan
+from .process_ratios import least_processes
+from .run import check_alternatives
+from .sweep import Point
+from .task import Task
+from .warnings import doubts_of
+
+__all__ = [
+    "SentTask",
+    "looked_up",
+    "packed",
+    "put_settings_of",
+    "sent_task",
+    "task_from",
+    "unpacked",
+    "Died",
+    "Interpreter",
+    "fixed_addresses",
+    "Interpreters",
+    "compare_in_processes",
+]
+
+# ---- sent_task -------------------------------------------------------------------------------------------------------
+# What is asked of a timing, on its way to another interpreter; the variables travel as they do to be counted on.
+
+_LOCAL, _POINTS = "names of the calling function", "points"
+"""Under which names they travel among the variables: no code can read one that is called so."""
+
+
+@dataclass(frozen=True)
+class SentTask:
+    """A task without its variables.
+
+    Attributes:
+        bodies, setup, plan, flags: as in `Task`.
+        global_setup: of C++; None for Python.
+        trees: `ast.dump` of a body -> its tree after the shell's AST transformers, where these change it.
+        awaits: the code awaits at its own level.
+        settings: of torch and NumPy, where they are not as a process begins with.
+        drawn: where the random generators stand, warning filters and the like; see `generators_and_filters`.
+        threads, dtype, grad: torch's thread count, default dtype and grad mode.
+        directory: the working directory.
+        variables: as `pack_variables` made them.
+    """
+
+    bodies: Mapping[str, Body]
+    setup: Sequence[Body]
+    plan: Plan
+    flags: int
+    global_setup: Sequence[Body] | None
+    trees: Mapping[str, ast.Module]
+    awaits: bool
+    settings: Mapping[str, Any]
+    drawn: Mapping[str, Any]
+    threads: int
+    dtype: str
+    grad: bool
+    directory: str
+    variables: bytes = b""
+
+
+def packed(task: Task, points: Sequence[Point], *, awaits: bool) -> tuple[SentTask, Parcel]:
+    """What is sent, and the parcel that holds the bytes of the tensors, to be closed.
+
+    Args:
+        points: those that are to be measured.
+        awaits: the code awaits at its own level.
+
+    Raises:
+        BodyError: in one line: a variable that cannot travel, and the way out.
+        OptionError: what is asked does not go with processes.
+    """
+    if task.counting is not None:
+        raise OptionError("--callgrind counts the same in every process: use only one of --callgrind and --processes")
+    codes = looked_up(task)
+    used = {name for code in codes for name in names_looked_up(code)}
+    words = {word for code in codes for word in looked_up_names(code)}
+    names = {**{name: task.implied[name] for name in used & task.implied.keys()}, **task.namespace}
+    names[_LOCAL] = {name: task.local[name] for name in sorted(used & task.local.keys())}
+    names[_POINTS] = list(points)
+    sent = sent_task(task, awaits=awaits)
+    try:
+        used |= {_LOCAL, _POINTS}
+        parcel = pack_variables(used, names, words=words, home=task.namespace, purpose=FOR_TIMING)
+    except CountError as error:
+        raise BodyError(str(error)) from None
+    return replace(sent, variables=parcel.data), parcel
+
+
+def looked_up(task: Task) -> list[CodeType]:
+    """The code whose names are to travel; none of C++."""
+    parts = [] if isinstance(task, SnippetTask) else [*task.setup, *task.bodies.values()]
+    return [code for part in task.compiled(parts) for code in (part.code, part.last) if code is not None]
+
+
+def sent_task(task: Task, *, awaits: bool) -> SentTask:
+    """What is sent besides variables."""
+    import torch
+
+    parts = [] if isinstance(task, SnippetTask) else [*task.setup, *task.bodies.values()]
+    plain = Plan(**{item.name: getattr(task.plan, item.name) for item in fields(Plan)})
+    return SentTask(
+        bodies=dict(task.bodies),
+        setup=list(task.setup),
+        plan=replace(plain, processes=None, engines=None),
+        flags=task.flags,
+        global_setup=list(task.global_setup) if isinstance(task, SnippetTask) else None,
+        trees=_changed_trees(parts, task.flags, task.transform_ast),
+        awaits=awaits,
+        settings=unusual_settings(),
+        drawn=generators_and_filters(),
+        threads=torch.get_num_threads(),
+        dtype=str(torch.get_default_dtype()).removeprefix("torch."),
+        grad=torch.is_grad_enabled(),
+        directory=os.getcwd(),
+    )
+
+
+def _changed_trees(
+    parts: Sequence[Body], flags: int, transform_ast: Callable[[Any], Any] | None
+) -> dict[str, ast.Module]:
+    if transform_ast is None:
+        return {}
+    found = {}
+    for part in parts:
+        before = _written(parse_body(part, flags=flags))
+        after = parse_body(part, flags=flags, transform_ast=transform_ast)
+        if _written(after) != before:
+            found[before] = after
+    return found
+
+
+def _written(tree: ast.Module) -> str:
+    return ast.dump(tree, include_attributes=True)
+
+
+def unpacked(sent: SentTask, storages: int | None) -> Task:
+    """The task in the other interpreter, which is to do nothing else: settings are put, the directory is changed.
+
+    Args:
+        storages: descriptor of the bytes of the tensors; None where there are none.
+    """
+    os.chdir(sent.directory)
+    _put_threads_and_dtype(sent)
+    implied = {"__name__": "__main__", "__builtins__": builtins}
+    try:
+        names = unpack_variables(sent.variables, storages, implied, is_guarded=True)
+    except Exception as error:  # noqa: BLE001  (whatever the user's objects raise while they are made)
+        why = (str(error).splitlines() or [""])[0]
+        raise BodyError(
+            f"the variables cannot be made in another process ({type(error).__name__}: {why}): make them in the setup"
+        ) from None
+    put_settings_of(sent)
+    return task_from(sent, names, names.pop(_LOCAL), names.pop(_POINTS))
+
+
+def put_settings_of(sent: SentTask) -> None:
+    """Threads, default dtype, and what `unusual_settings` and `generators_and_filters` found; after the variables are
+    made, which would be made by them."""
+    import torch
+
+    _put_threads_and_dtype(sent)
+    put_settings(sent.settings)
+    put_generators_and_filters(sent.drawn)
+    torch.set_grad_enabled(sent.grad)
+
+
+def _put_threads_and_dtype(sent: SentTask) -> None:
+    import torch
+
+    set_threads(sent.threads)
+    torch.set_default_dtype(getattr(torch, sent.dtype))
+
+
+def task_from(sent: SentTask, names: dict[str, Any], local: Mapping[str, Any], points: Sequence[Point]) -> Task:
+    """The task in the other process.
+
+    Args:
+        names: globals of its code.
+        local: names of the calling function.
+    """
+    known: dict[str, Any] = {"setup": sent.setup, "plan": sent.plan, "points": points, "flags": sent.flags}
+    if sent.global_setup is not None:
+        return SnippetTask(sent.bodies, global_setup=sent.global_setup, **known)
+    transformed = (lambda tree: sent.trees.get(_written(tree), tree)) if sent.trees else None
+    return Task(sent.bodies, namespace=names, local=local, transform_ast=transformed, **known)
+
+
+# ---- interpreter -----------------------------------------------------------------------------------------------------
+# One fresh interpreter, from this side: it is started, given a task, listened to, and ended.
+
+_BOOT = """\
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("torchbench_magic", sys.argv[1] + "/__init__.py")
+sys.modules[spec.name] = package = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(package)
+from torchbench_magic.timing.in_interpreter import main
+main()
+"""
+_TICK = 0.1
+_ADDR_NO_RANDOMIZE = 0x0040000  # of <sys/personality.h>, as `setarch -R` sets it
+
+
+class Died(Exception):
+    """The interpreter ended without an answer; the message says how, and what it said last."""
+
+
+class Interpreter:
+    """A process of this Python, from its start until `end`; both within `interrupts_held`.
+
+    Raises:
+        BodyError: it cannot be started.
+    """
+
+    def __init__(self) -> None:
+        self._open = contextlib.ExitStack()
+        self._knows_path = False
+        optimized = ["-" + "O" * sys.flags.optimize] if sys.flags.optimize else []
+        environment = {name: text for name, text in os.environ.items() if name != "PYTHONHASHSEED"}
+        package = str(Path(__file__).parents[1])
+        try:
+            mine, theirs = socket.socketpair()
+            self._connection = self._open.enter_context(mine)
+            with theirs:
+                self._said, self._complained = self._memory("stdout"), self._memory("stderr")
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", *optimized, "-c", _BOOT, package, str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._said,
+                    stderr=self._complained,
+                    env=environment,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,  # Ctrl-C is the notebook's
+                )
+        except OSError as error:
+            self._open.close()
+            raise BodyError(f"a fresh interpreter cannot be started: {error.strerror or error}") from None
+
+    def end(self) -> None:
+        """End it, whatever it does."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # with what its code has started
+        self._process.wait()
+        self._open.close()
+
+    def get_ready(self) -> None:
+        """Let it import torch ahead of its task."""
+        if not self._knows_path:
+            self._knows_path = True
+            path = json.dumps([entry or os.getcwd() for entry in sys.path]).encode()
+            with contextlib.suppress(ConnectionError):  # it has ended already: `measured` says why
+                self._connection.sendall(struct.pack("<Q", len(path)) + path)
+
+    def _memory(self, name: str) -> int:
+        """A descriptor that what is written to it stays in, until the process has ended."""
+        descriptor = os.memfd_create(name)
+        self._open.callback(os.close, descriptor)
+        return descriptor
+
+    def measured(self, sent: SentTask, storages: int | None, progress: Progress) -> list[Comparison]:
+        """Hand over the task; what was measured of each of its points.
+
+        Raises:
+            Died: it ended without an answer.
+            RaisedThere: with the exception of the code.
+        """
+        try:
+            self.get_ready()
+            data = pickle.dumps(sent, protocol=5)
+            socket.send_fds(self._connection, [struct.pack("<Q", len(data))], [] if storages is None else [storages])
+            self._connection.sendall(data)
+            while True:
+                kind, *told = self._told()
+                if kind == "progress":
+                    progress.update(*told)
+                elif kind == "raised":
+                    raise raised_there(*told)
+                else:
+                    parts: list[Comparison] = told[0]
+                    return parts
+        except (EOFError, ConnectionError) as error:
+            raise Died(self._last_words()) from error
+
+    def printed(self) -> str:
+        """What the code printed."""
+        return _text_of(self._said)
+
+    def _told(self) -> tuple[Any, ...]:
+        (size,) = struct.unpack("<Q", self._read(8))
+        told: tuple[Any, ...] = pickle.loads(self._read(size))
+        return told
+
+    def _read(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            if select.select([self._connection], [], [], _TICK)[0]:
+                more = self._connection.recv(min(1 << 20, size - len(data)))
+                if not more:
+                    raise EOFError
+                data += more
+        return bytes(data)
+
+    def _last_words(self) -> str:
+        status = self._process.wait()
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        if status < 0:
+            with contextlib.suppress(ValueError):
+                how += f" ({signal.Signals(-status).name})"
+        lines = _text_of(self._complained).strip().splitlines()
+        return f"{how}: {lines[-1][:300]}" if lines and status >= 0 else how
+
+
+def _text_of(descriptor: int) -> str:
+    size = os.fstat(descriptor).st_size
+    return os.pread(descriptor, min(size, 1 << 20), 0).decode(errors="replace")
+
+
+def fixed_addresses() -> bool:
+    """Whether this system gives every process the same addresses, so that fresh ones show nothing."""
+    with contextlib.suppress(OSError, ValueError):
+        if int(Path("/proc/self/personality").read_text(), 16) & _ADDR_NO_RANDOMIZE:
+            return True
+    with contextlib.suppress(OSError, ValueError):
+        return int(Path("/proc/sys/kernel/randomize_va_space").read_text()) == 0
+    return False
+
+
+# ---- relay -----------------------------------------------------------------------------------------------------------
+# Fresh interpreters, one after the other: while one measures, the next may start.
+
+
+class Interpreters:
+    """``with Interpreters(ahead=True) as those: those.next(more=True)``
+
+    Args:
+        ahead: start each beside the measurement of the one before it, where it waits with torch imported.
+    """
+
+    def __init__(self, *, ahead: bool) -> None:
+        self.ahead = ahead
+        self._now: Interpreter | None = None
+        self._coming: Interpreter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def next(self, *, more: bool) -> Interpreter:
+        """The next one; the one before it is ended.
+
+        Args:
+            more: another will be asked for.
+
+        Raises:
+            BodyError: it cannot be started.
+        """
+        with interrupts_held():
+            if self._now is not None:
+                self._now.end()
+            self._now, self._coming = self._coming, None
+            if self._now is None:
+                self._now = Interpreter()
+            if self.ahead and more:
+                with contextlib.suppress(BodyError):  # the next call starts it, or says why it cannot
+                    self._coming = Interpreter()
+                    self._coming.get_ready()
+            return self._now
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End them, whatever they do; a second Ctrl-C waits until they have ended."""
+        with interrupts_held():
+            for one in (self._now, self._coming):
+                if one is not None:
+                    one.end()
+
+
+# ---- process_runs ----------------------------------------------------------------------------------------------------
+# Timing the alternatives in fresh interpreters, one after the other: `compare_in_processes`.
+#
+# One process measures at a time. Where the code is timed at fewer threads than there are cores, the next interpreter
+# starts meanwhile; else it would take a core from a measurement (`tests/benchmarks/process_verdicts.py ahead`: on two
+# cores the distance of ratios and the width of their intervals stay as they are at one thread, and at two 8 of 20
+# comparisons lost their verdict, or all).
+
+_EXPECTED = 3.0
+"""Seconds of the first process, for the progress."""
+MORE = 2
+"""Processes that are measured besides, in the place of those that died or whose ratios decide nothing."""
+
+
+def compare_in_processes(task: Task, *, awaits: bool = False) -> Comparison:
+    """Time each body against the others in ``task.plan.processes`` interpreters; setup runs in each of them.
+
+    Args:
+        awaits: the code awaits at its own level.
+
+    Returns:
+        The comparison, whose ratios are those over the processes.
+
+    Raises:
+        BodyError: a variable that cannot travel; an interpreter that cannot be started, or that the code ends.
+        OptionError, CheckFailed, SnippetError: as without processes.
+        Interrupted: on Ctrl-C; ``.partial`` holds the processes that had finished.
+        Exception: whatever setup or a body raises.
+    """
+    check_alternatives(task.bodies, task.plan)
+    with interrupts_held():
+        return _Run(task, awaits).whole()
+
+
+class _Run:
+    """The processes of one task.
+
+    Attributes:
+        found: index of a point -> its stored result, which is not measured again.
+        finished: number of a process -> what it measured of each other point.
+    """
+
+    def __init__(self, task: Task, awaits: bool) -> None:
+        self.task, self.awaits = task, awaits
+        points: list[Point | None] = [*task.points] or [None]
+        skip = task.skip if task.skip is not None else lambda *_: None
+        self.found = {at: stored for at, point in enumerate(points) if (stored := skip(task, point)) is not None}
+        self.points = len(points)
+        self.open = [point for at, point in enumerate(points) if at not in self.found and point is not None]
+        self.family = self.points * len(task.plan.threads or (1,)) * (len(task.bodies) - 1)
+        asked = task.plan.processes
+        self.asked = asked if isinstance(asked, int) else least_processes(self.family)
+        self.began = time.monotonic()
+        self.finished: dict[int, list[Comparison]] = {}
+        self.spent: list[float] = []
+        self.doubts: list[Doubt] = []
+
+    def whole(self) -> Comparison:
+        if len(self.found) < self.points:
+            sent, parcel = packed(self.task, self.open, awaits=self.awaits)
+            with parcel:
+                try:
+                    self._measure(sent, parcel.storages)
+                except KeyboardInterrupt:
+                    self._interrupted()
+        made = self._joined()
+        if self.task.keep is not None:
+            for part in self._new_points():
+                self.task.keep(part)
+        return made
+
+    def _measure(self, sent: SentTask, storages: int | None) -> None:
+        number = 0
+        with Interpreters(ahead=_may_start_ahead(self.task)) as those:
+            while (missing := self.asked - sum(map(self._counts, self.finished))) > 0 and number < self.asked + MORE:
+                number += 1
+                began = time.monotonic()
+                interpreter = those.next(more=missing > 1 and number < self.asked + MORE)
+                try:
+                    with interrupts_let_through():
+                        parts = interpreter.measured(sent, storages, _Progress(self, number))
+                    self.finished[number] = parts
+                except Died as died:
+                    self._note_death(number, str(died))
+                except RaisedThere as there:
+                    self._raise(there, number)
+                if number == 1 and (text := interpreter.printed()):
+                    sys.stdout.write(text)
+                self.spent.append(time.monotonic() - began)
+
+    def _counts(self, number: int) -> bool:
+        """Whether all ratios of a process hold in themselves."""
+        return not any(part.voids for part in self.finished[number])
+
+    def _note_death(self, number: int, how: str) -> None:
+        """
+        Raises:
+            BodyError: two of the first two have died: it is the code.
+        """
+        if number > 1 and not self.finished:
+            raise BodyError(f"the code ends its interpreter: each {how}")
+        text = f"Process {number} {how}; its ratio is left out."
+        self.doubts.append(Doubt("process-died", text, "", {"process": number}))
+
+    def _raise(self, there: RaisedThere, number: int) -> NoReturn:
+        """Raise what the code raised, after what other processes have measured was handed over."""
+        error = there.error
+        if not isinstance(error, TorchBenchError):
+            error.add_note(f"Raised in process {number} of {self.asked} (--processes).")
+        if self.finished and self.task.failed is not None:
+            self.task.failed(self._partial(f"the code raised {type(error).__name__}"))
+        raise_at(there.lines, error)
+
+    def _interrupted(self) -> NoReturn:
+        if self.finished:
+            raise Interrupted(self._partial("interrupted")) from None
+        waited = seconds_text(time.monotonic() - self.began)
+        said = f"Nothing was measured yet: interrupted after {waited}, in process 1 of {self.asked}."
+        raise Interrupted(None, said) from None
+
+    def _partial(self, why: str) -> Comparison:
+        made = self._joined()
+        count = len(self.finished)
+        text = f"Partial: {why} after {count} of {self.asked} processes. Their results are kept."
+        said = Doubt("partial", text, "", {"processes": count, "elapsed": made.elapsed})
+        return replace(made, partial=True, warnings=[said, *made.warnings])
+
+    def _new_points(self) -> list[Comparison]:
+        """What the processes measured of each point that was not stored."""
+        of_points = [*zip(*self.finished.values(), strict=True)]
+        environment, options = read_environment(), identifying_options(self.task.plan)
+        return [
+            replace(
+                self._named(join_processes(dict(zip(self.finished, parts, strict=True)))),
+                environment=environment,
+                family=self.family,
+                elapsed=sum(self.spent) / len(of_points),
+                options=options,
+            )
+            for parts in of_points
+        ]
+
+    def _named(self, made: Comparison) -> Comparison:
+        """With the functions that the code may call as this process knows them: the others have no text of them."""
+        if isinstance(self.task, SnippetTask):
+            return made
+        named = zip(made.subjects, itertools.cycle(self.task.bodies), strict=False)  # each thread count has their order
+        subjects = tuple(replace(subject, functions=self.task.functions[name]) for subject, name in named)
+        return replace(made, subjects=subjects, sources=self.task.sources)
+
+    def _joined(self) -> Comparison:
+        new = iter(self._new_points())
+        parts = [self.found[at] if at in self.found else next(new) for at in range(self.points)]
+        whole = join_comparisons(parts)
+        doubts = [*self.doubts, *whole.warnings, *doubts_of(whole)]
+        if fixed_addresses():
+            text = (
+                "Every process gets the same addresses on this system, so processes differ less here than on"
+                " other systems or on other days."
+            )
+            doubts.insert(0, Doubt("fixed-addresses", text, "Run without `setarch -R` and `randomize_va_space=0`."))
+        return replace(whole, warnings=doubts)
+
+
+def _may_start_ahead(task: Task) -> bool:
+    """Whether a core is left beside what is timed; a device's work may be disturbed by what starts beside it."""
+    import torch
+
+    most = max(task.plan.threads or (torch.get_num_threads(),))
+    return most < usable_cores() and (task.plan.device == "cpu" or not torch.accelerator.is_available())
+
+
+class _Progress:
+    """What one process tells, as part of all of them."""
+
+    def __init__(self, run: _Run, number: int) -> None:
+        self._run, self._number = run, number
+
+    def update(self, done: float, total: float | None, what: str) -> None:
+        run = self._run
+        before = sum(run.spent)
+        one = before / len(run.spent) if run.spent else _EXPECTED
+        told: Progress = run.task.progress
+        after = one * max(run.asked - self._number, 0)
+        where = f"process {self._number} of {run.asked}: {what}"
+        with interrupts_held():
+            told.update(before + done, before + max(one, done) + after, where)

@@ -1,0 +1,176 @@
+"""Python as it is timed: the alternatives' statements, over a copy of the caller's names in which the setup runs."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import reduce
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from torchbench_magic.cell_text import Body
+from torchbench_magic.errors import BodyError
+from torchbench_magic.process.code import notebook_functions, parse_body, variables_read
+from torchbench_magic.process.contention import Clocks
+from torchbench_magic.process.interrupts import interrupt_of, interrupts_let_through
+from torchbench_magic.process.settings import collector
+from torchbench_magic.results import Doubt
+
+from .check import check_equal_results
+from .first_call import WatchedObjects, watched
+from .iterators import only_made
+from .plan import Counting
+from .point_run import LeftBySetup, TimedBlocks
+from .rebinding import functions_reached, rebound_names, shadowed_names
+from .samples import Subject
+from .sweep import Point
+from .task import InputsRead, Task, given_names, own_inputs, unused_inputs
+from .timed_loop import Block, BlockAround, Ended, compile_block
+
+if TYPE_CHECKING:
+    from torchbench_magic.counting.count import Job
+
+__all__ = ["PythonBodies"]
+
+
+class PythonBodies:
+    """The statements of one point; see `timing.point_run.TimedCode`.
+
+    Args:
+        task: what is asked.
+        point: makes the names of the point, here and now; None where there is no sweep.
+
+    Attributes:
+        names: what setup and statements find: the caller's names, copied, with those of the point.
+    """
+
+    def __init__(self, task: Task, point: Point | None = None) -> None:
+        self.task, self.point = task, point
+        with interrupts_let_through():
+            made = point.make() if point is not None else {}
+        self.names: dict[str, Any] = {**task.implied, **task.namespace, **task.local, **made}
+        self._made = frozenset(made)
+        self._began = {name: id(value) for name, value in self.names.items()}
+        self._given = given_names(point, made)
+        self._read = InputsRead(task, set(made))
+        self._own_inputs: dict[str, tuple[str, ...]] = {}
+        self._left = LeftBySetup()
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        return self.task.sources
+
+    async def set_up(self, *, may_await: bool) -> Ended[LeftBySetup]:
+        try:
+            with self._setting_up():
+                for part in self.task.compiled(self.task.setup):
+                    if part.is_coroutine and not may_await:
+                        raise BodyError("setup awaits: time it in a notebook cell, where an event loop runs")
+                    with interrupts_let_through():
+                        if part.is_coroutine:
+                            await part.run_async(self.names)
+                        else:
+                            part.run(self.names)
+            return Ended(self._left)
+        except BaseException as error:  # noqa: BLE001  # Ctrl-C too: `Ended.get` raises it
+            return Ended(error=interrupt_of(error))
+
+    @contextlib.contextmanager
+    def _setting_up(self) -> Iterator[None]:
+        """Take what the setup sets for all alternatives: torch's threads, and a garbage collector that it switches on.
+        As in timeit, the collector is off meanwhile."""
+        import torch
+
+        with collector(is_on=False):
+            yield
+            self._left = LeftBySetup(torch.get_num_threads(), gc.isenabled())
+
+    def compile(self) -> TimedBlocks:
+        task, names, home = self.task, self.names, self.task.namespace
+        blocks = [self._block(name, body) for name, body in task.bodies.items()]
+        used = {name for block in blocks for name in block.names}
+        functions = notebook_functions(used, names, home)
+        called = [functions_reached(block.inputs, [block.replicas[0].__code__], names) for block in blocks]
+        doubts = list(unused_inputs(self._given, task, blocks, chain(functions, *called)))
+        doubts += only_made(task.bodies, names)
+        self._read.note(names)
+        by_name = {name: block.names for name, block in zip(task.bodies, blocks, strict=True)}
+        self._own_inputs = own_inputs(by_name, names, task.plan.baseline or next(iter(task.bodies)))
+        copies = {label: held for variant in task.variants.values() for label, held in variant.copies.items()}
+        objects = WatchedObjects(task.plan, used | copies.keys(), {**names, **copies} if copies else names, functions)
+        objects.readers = _readers(by_name, names, home)
+        bound = self._bound_before()
+        objects.rebound = {
+            name: shadowed_names(bound, reached, home)
+            + rebound_names(self._tree(task.bodies[name]), block.inputs, names, home)
+            for name, block, reached in zip(task.bodies, blocks, called, strict=True)
+        }
+        others = [variant.names for variant in task.variants.values() if variant.names is not None]
+        objects.once = watched(task.bodies, blocks, names, task.plan, objects.inputs, others)
+        starts = {name: variant.before for name, variant in task.variants.items() if variant.before is not None}
+        named = zip(task.bodies, blocks, strict=True)
+        return TimedBlocks([_Started(b, starts[name]) if name in starts else b for name, b in named], objects, doubts)
+
+    def _bound_before(self) -> dict[str, str]:
+        """Name -> who bound it to what is not the notebook's: the setup, a sweep's axis, a fuzzer that drew it."""
+        absent, given = object(), {**self.task.namespace, **self.task.local}
+        by_point = dict.fromkeys(self._made, "drawn" if self.point is not None and self.point.drawn else "axis")
+        by_setup = {n: "setup" for n, value in self.names.items() if self._began.get(n) != id(value)}
+        found = {n: who for n, who in (by_point | by_setup).items() if given.get(n, absent) is not self.names.get(n)}
+        return {n: who for n, who in found.items() if n != "__builtins__" and n not in self.task.implied}
+
+    def _block(self, name: str, body: Body) -> Block:
+        """An alternative's code, over the run's names or over its own."""
+        task, variant = self.task, self.task.variants.get(name)
+        if variant is None:
+            return compile_block(body, self.names, flags=task.flags, transform_ast=task.transform_ast)
+        transforms = [each for each in (task.transform_ast, variant.transform) if each is not None]
+        transform = (lambda tree: reduce(lambda so_far, each: each(so_far), transforms, tree)) if transforms else None
+        own = self.names if variant.names is None else variant.names
+        return compile_block(body, own, flags=task.flags, transform_ast=transform)
+
+    def _tree(self, body: Body) -> ast.Module:
+        return parse_body(body, flags=self.task.flags, transform_ast=self.task.transform_ast)
+
+    def check(self, watched: WatchedObjects, put_back: Callable[[], object]) -> list[Doubt]:
+        return check_equal_results(self.task, self.names, watched.versions, put_back, watched.rebound)
+
+    def subject(self, name: str, source: str, known: Mapping[str, Any]) -> Subject:
+        of_python = {"setup": self.task.setup_text, "functions": self.task.functions[name]}
+        return self.task.subject(self.point, name, {"stmt": source, **of_python, **known})
+
+    def leave(self) -> None:
+        self._read.drop_changed(self.names)
+
+    def facts(self, name: str) -> Mapping[str, Any]:
+        return {**self._read.of(name), "own_inputs": self._own_inputs.get(name, ())}
+
+    def job(self, name: str, threads: int, counting: Counting) -> Job:
+        from torchbench_magic.counting.count import Job
+
+        task, body = self.task, self.task.bodies[name]
+        return Job(body, self.names, counting.number, threads, counting.form, task.flags, task.transform_ast)
+
+
+class _Started(BlockAround):
+    """A block before which something is set, outside of its clocks."""
+
+    def __init__(self, block: Block, before: Callable[[], None]) -> None:
+        self.block, self._before = block, before
+
+    def start(self, replica: int, calls: int, clocks: Clocks, sync: Callable[[], object]) -> Any:
+        self._before()
+        return self.block.start(replica, calls, clocks, sync)
+
+
+def _readers(
+    used: Mapping[str, Iterable[str]], names: Mapping[str, Any], home: Mapping[str, Any]
+) -> dict[str, list[str]]:
+    """Variable -> the alternatives that read it, or call a function of the notebook that may."""
+    found: dict[str, list[str]] = {}
+    for alternative, own in used.items():
+        for variable in variables_read(own, names, notebook_functions(own, names, home)):
+            found.setdefault(variable, []).append(alternative)
+    return found

@@ -1,0 +1,786 @@
+"""Copies of the state that timed code reaches, from which it is put back in place (``--restore``)."""
+
+from __future__ import annotations
+
+import operator
+import pickle
+import random
+import sys
+from array import array
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
+from types import MemberDescriptorType
+from typing import Any
+
+from torchbench_magic.process.held import class_attributes
+from torchbench_magic.process.reach import ReachedObject, dict_of, own_attributes, slot_values, slots_among
+from torchbench_magic.results import Doubt
+
+__all__ = [
+    "hold_equal_entries",
+    "is_coo",
+    "put_entries",
+    "ArrayCopies",
+    "GeneratorCopies",
+    "HeldState",
+    "is_training_state",
+    "ABSENT",
+    "changes_undone",
+    "differ",
+    "is_numpy_array",
+    "kept_copies",
+    "numbers_held",
+    "StateCopies",
+    "hold_equal_values",
+    "version",
+    "Unrestored",
+    "not_restored",
+]
+
+# ---- sparse_values ---------------------------------------------------------------------------------------------------
+# Values of sparse COO tensors: compared, and put back into the same tensor.
+#
+# ``.data`` of a sparse tensor is another one that only begins with the same indices and values, so what is copied to it
+# does not reach the tensor itself. Names of torch's that are taken here are private: ``_nnz``, ``_indices``,
+# ``_values`` and ``_coalesced_``.
+
+
+def is_coo(tensor: Any) -> bool:
+    """Whether a tensor is kept as a list of places and their values."""
+    import torch
+
+    return bool(tensor.layout is torch.sparse_coo)
+
+
+def hold_equal_entries(one: Any, other: Any) -> bool:
+    """Whether two COO tensors of one shape and dtype keep the same entries in the same order; NaN equals itself."""
+    if one.is_coalesced() != other.is_coalesced() or one._nnz() != other._nnz():
+        return False
+    values, others = one.detach()._values(), other.detach()._values()
+    same = (values == others) | ((values != values) & (others != others))
+    return bool((one.detach()._indices() == other.detach()._indices()).all()) and bool(same.all())
+
+
+def put_entries(tensor: Any, copy: Any) -> None:
+    """Have a tensor keep the entries of its copy: in the same memory, where it has as many of them.
+
+    The tensor's in-place version may count this.
+    """
+    import torch
+
+    with torch.no_grad():
+        inside = tensor.detach()
+        if inside._nnz() == copy._nnz() and inside._values().shape == copy._values().shape:
+            inside._indices().copy_(copy._indices())
+            inside._values().copy_(copy._values())
+        else:
+            tensor.copy_(copy)
+        tensor._coalesced_(copy.is_coalesced())
+
+
+# ---- array_copies ----------------------------------------------------------------------------------------------------
+# Copies of the numpy arrays that timed code reaches, from which their values are put back in place.
+#
+# Nobody counts the changes of an array, so its values are compared after the first calls and after the last block;
+# those that were found changed are put back before each block from then on.
+
+
+@dataclass
+class _Kept:
+    label: str
+    array: Any
+    copy: Any
+    is_changed: bool = False
+
+
+class ArrayCopies:
+    """The values of arrays as they are now.
+
+    Args:
+        roots: (label, object); those that are arrays are kept, each once.
+
+    Attributes:
+        late: labels of those that were found changed only at the end.
+        unrestored: labels of those that changed and cannot be written to: another shape, or read-only.
+    """
+
+    def __init__(self, roots: Iterable[tuple[str, Any]]) -> None:
+        self.late: list[str] = []
+        self.unrestored: list[str] = []
+        kind = getattr(sys.modules.get("numpy"), "ndarray", None)
+        found = [(label, value) for label, value in roots if kind is not None and type(value) is kind]
+        arrays = {id(value): (label, value) for label, value in reversed(found)}
+        self._kept = [_Kept(label, array, array.copy()) for label, array in arrays.values()]
+
+    def restore(self) -> None:
+        """Put back those that are known to change."""
+        for kept in self._kept:
+            if kept.is_changed:
+                self._put(kept)
+
+    def restore_all(self, *, is_last: bool = False) -> None:
+        """Put back all that changed."""
+        self.restore()
+        for kept in self._kept:
+            if not kept.is_changed and not _same(kept.array, kept.copy):
+                kept.is_changed = True
+                self._put(kept)
+                if is_last and kept.label not in self.unrestored:
+                    self.late.append(kept.label)
+
+    def changed(self) -> dict[str, tuple[Any, Any]]:
+        """Label -> (before, now) of those that are not as they were."""
+        return {kept.label: (kept.copy, kept.array) for kept in self._kept if not _same(kept.array, kept.copy)}
+
+    def _put(self, kept: _Kept) -> None:
+        try:
+            if kept.array.shape != kept.copy.shape or kept.array.dtype != kept.copy.dtype:
+                raise ValueError(f"{kept.label} has another shape or dtype")
+            kept.array[...] = kept.copy
+        except ValueError:  # numpy's own for what is read-only
+            if not _same(kept.array, kept.copy) and kept.label not in self.unrestored:
+                self.unrestored.append(kept.label)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two arrays hold the same bytes: objects in them by identity, NaN equals itself."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if one.dtype.hasobject:
+        return all(a is b for a, b in zip(one.ravel().tolist(), other.ravel().tolist(), strict=True))
+    equal = one == other
+    return bool((equal | ((one != one) & (other != other))).all()) if one.dtype.names is None else bool(equal.all())
+
+
+# ---- generator_copies ------------------------------------------------------------------------------------------------
+# Copies of the states of random generators that timed code reaches by its own variables, such as ``torch.Generator()``
+# and ``numpy.random.default_rng()``. Those that a whole process draws from are of its settings, and not looked at here.
+
+
+@dataclass
+class _KeptGenerator:
+    read: Callable[[], Any]
+    put: Callable[[Any], object]
+    state: Any
+    has_drawn: bool = False
+
+    @property
+    def is_as_it_was(self) -> bool:
+        return _bytes(self.read()) == _bytes(self.state)
+
+
+class GeneratorCopies:
+    """The states of generators as they are now.
+
+    Args:
+        roots: (label, object); those that are generators are kept, each once.
+    """
+
+    def __init__(self, roots: Iterable[tuple[str, Any]]) -> None:
+        found = {id(value): value for _, value in roots}
+        pairs = [pair for value in found.values() if (pair := _state_of(value)) is not None]
+        self._kept = [_KeptGenerator(read, put, read()) for read, put in pairs]
+
+    def restore_all(self) -> None:
+        """Put back those that were drawn from. Not before each block: code whose time depends on the numbers would be
+        timed on a single draw."""
+        for kept in self._kept:
+            if not kept.is_as_it_was:
+                kept.has_drawn = True
+                kept.put(kept.state)
+
+    @property
+    def have_drawn(self) -> bool:
+        """Whether one of them was found drawn from."""
+        return any(kept.has_drawn for kept in self._kept)
+
+
+def _state_of(value: Any) -> tuple[Callable[[], Any], Callable[[Any], object]] | None:
+    """(reads the state, puts it) of a generator that is no whole process's; None for whatever else."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy.random")
+    if torch is not None and type(value) is torch.Generator and value is not torch.default_generator:
+        return value.get_state, value.set_state
+    if numpy is not None and type(value) is numpy.Generator:
+        own = value.bit_generator
+        return lambda: own.state, lambda state: setattr(own, "state", state)
+    if numpy is not None and type(value) is numpy.RandomState and value is not numpy.mtrand._rand:
+        return value.get_state, value.set_state
+    if type(value) is random.Random and value is not random._inst:
+        return value.getstate, value.setstate
+    return None
+
+
+def _bytes(state: Any) -> bytes:
+    """A state so that two can be compared: some are dicts with arrays in them."""
+    return bytes(state.numpy()) if hasattr(state, "numpy") else pickle.dumps(state)
+
+
+# ---- held_state ------------------------------------------------------------------------------------------------------
+# The state that timed code reaches: tensors, and the dicts and lists in which modules and optimizers keep it.
+#
+# A training step changes more than the tensors in sight: what an optimizer keeps of each parameter, the numbers in its
+# groups, the counts of a schedule, the buffers of modules. Nothing of theirs is called; what is followed are their
+# dicts.
+
+_MOST_ITEMS = 1000
+_MOST_HELD = 100_000
+_DEEPEST = 2
+"""Of lists and dicts of the user's, within each other."""
+_KEEPERS = (("torch.optim.optimizer", "Optimizer"), ("torch.optim.lr_scheduler", "LRScheduler"),
+            ("torch.amp.grad_scaler", "GradScaler"))  # fmt: skip
+_HOOKS = "_hooks"
+"""Part of the names of the dicts in which modules keep their hooks of every kind."""
+_MODULE = ("torch.nn.modules.module", "Module")
+
+
+class HeldState:
+    """What a set of objects holds at one moment.
+
+    Args:
+        roots: (label, object); of an object that is held twice the first label counts.
+
+    Attributes:
+        tensors: id -> (label, tensor).
+        holders: id -> (label, dict or list) in which a module, an optimizer, a schedule or a scaler of gradients keeps
+            its state, or its hooks.
+        modes: id -> the dict of a module's own attributes, with its ``training``.
+        kept_state: ids of the tensors that optimizers and the like hold, other than by the parameters they were given.
+    """
+
+    def __init__(self, roots: Iterable[tuple[str, Any]]) -> None:
+        self.roots = list(roots)
+        self.tensors: dict[int, tuple[str, Any]] = {}
+        self.holders: dict[int, tuple[str, Any]] = {}
+        self.modes: dict[int, dict[str, Any]] = {}
+        self.kept_state: set[int] = set()
+        self._seen: dict[int, Any] = {}
+        self._keepers = tuple(_class_of(*name) for name in _KEEPERS)
+        late: list[tuple[str, Any]] = []
+        for label, value in self.roots:  # modules first: their names of parameters say more than an optimizer's numbers
+            if self._is_keeper(value):
+                late.append((label, value))
+            else:
+                self._visit(label, value, 0)
+        for label, value in late:
+            self._visit(label, value, 0)
+
+    def again(self) -> HeldState:
+        """What the same objects hold now."""
+        return HeldState(self.roots)
+
+    def _is_keeper(self, value: Any) -> bool:
+        return any(kind is not None and isinstance(value, kind) for kind in self._keepers)
+
+    def _visit(self, label: str, value: Any, depth: int, is_kept: bool = False) -> None:
+        import torch
+
+        if isinstance(value, torch.Tensor):
+            self.tensors.setdefault(id(value), (label, value))
+            if is_kept and not isinstance(value, torch.nn.Parameter):
+                self.kept_state.add(id(value))
+        elif isinstance(value, torch.nn.Module):
+            for name, module in value.named_modules():
+                self._visit_module(f"{label}.{name}" if name else label, module)
+        elif self._is_keeper(value):
+            self._visit_kept(label, dict_of(value))
+        elif is_kept:
+            self._visit_kept(label, value)
+        elif depth < _DEEPEST and isinstance(value, (list, tuple, dict)) and len(value) <= _MOST_ITEMS:
+            for where, item in _items(value):
+                self._visit(f"{label}[{where}]", item, depth + 1)
+
+    def _visit_module(self, label: str, module: Any) -> None:
+        inside = dict_of(module) or {}
+        if "training" in inside:
+            self.modes[id(inside)] = inside
+        for key, held in inside.items():
+            if _HOOKS in key and isinstance(held, dict):
+                self.holders.setdefault(id(held), (label, held))
+        for key in ("_parameters", "_buffers"):
+            held = inside.get(key)
+            if isinstance(held, dict) and id(held) not in self.holders:
+                self.holders[id(held)] = (label, held)
+                for name, tensor in held.items():
+                    if tensor is not None:
+                        self._visit(f"{label}.{name}", tensor, 0)
+
+    def _visit_kept(self, label: str, held: Any) -> None:
+        """A dict or a list of an optimizer or the like, with all that stands in it."""
+        if not isinstance(held, (dict, list, tuple)) or id(held) in self._seen or len(self._seen) > _MOST_HELD:
+            return
+        self._seen[id(held)] = held
+        if not isinstance(held, tuple):
+            self.holders[id(held)] = (label, held)
+        for where, item in _items(held):
+            if not isinstance(item, _PLAIN):
+                self._visit(_inner(label, where), item, 0, is_kept=True)
+
+
+def is_training_state(value: Any) -> bool:
+    """Whether an object is a module, an optimizer, a schedule or a scaler, or has one as an attribute: by a copy of one
+    of them, other tensors would be trained than by the rest."""
+    kinds = tuple(kind for name in (*_KEEPERS, _MODULE) if (kind := _class_of(*name)) is not None)
+    held = dict_of(value)
+    return any(issubclass(type(one), kinds) for one in (value, *(held.values() if type(held) is dict else ())))
+
+
+_PLAIN = (str, bytes, int, float, complex, type(None))
+
+
+def _items(value: Any) -> Iterator[tuple[Any, Any]]:
+    """(how a label says where, item); keys that are no texts or numbers, such as parameters, by their place."""
+    if isinstance(value, dict):
+        for at, (key, item) in enumerate([*value.items()]):
+            yield (repr(key) if isinstance(key, (str, int)) else at), item
+    else:
+        yield from enumerate([*value])
+
+
+def _inner(label: str, where: Any) -> str:
+    """``opt.state[3]['exp_avg']``: the names in an object's own dict are attributes."""
+    is_own = isinstance(where, str) and "[" not in label and where[1:-1].isidentifier()
+    return f"{label}.{where[1:-1]}" if is_own else f"{label}[{where}]"
+
+
+def _class_of(module: str, name: str) -> Any:
+    """A class of torch, where it was imported; without, nothing is one."""
+    return getattr(sys.modules.get(module), name, None)
+
+
+# ---- held_contents ---------------------------------------------------------------------------------------------------
+# What containers and users' objects hold: copies to compare later, to put back, or only the number of items.
+#
+# ``queue.SimpleQueue`` shows no items; arrays, and classes of users made of a list, a dict, a set or a deque, are no
+# plain containers: of these only the number is asked.
+
+_MOST_KEPT = 100_000
+ABSENT = object()
+_MOST_ELEMENTS = 16_384
+"""Of an array whose values are kept."""
+_DICTS = (dict, defaultdict, OrderedDict)
+_COPIED = (list, set, deque)
+
+
+def kept_copies(reads: Mapping[int, ReachedObject]) -> dict[int, Any]:
+    """Id -> a shallow copy of what each dict, list, set, small array and user's instance among these holds."""
+    kept: dict[int, Any] = {}
+    for at, item in reads.items():
+        own = own_attributes(item.value)
+        value: Any = item.value if own is None else own
+        if type(value) in _DICTS and len(value) <= _MOST_KEPT:
+            kept[at] = dict(value)
+        elif is_numpy_array(value):
+            kept.update({at: value.copy()} if value.size <= _MOST_ELEMENTS else {})
+        elif type(value) in _COPIED and len(value) <= _MOST_KEPT:
+            kept[at] = value.copy()
+    return kept
+
+
+def is_numpy_array(value: Any) -> bool:
+    """Whether it is an array of numpy's own class."""
+    return type(value) is getattr(sys.modules.get("numpy"), "ndarray", ())
+
+
+def _is_other_array(one: Any, other: Any) -> bool:
+    """Whether two arrays hold other bytes; of those that hold objects, other ones."""
+    return (one.shape, one.dtype) != (other.shape, other.dtype) or bool(one.tobytes() != other.tobytes())
+
+
+def differ(one: Any, other: Any) -> bool:
+    """Whether two copies hold other objects."""
+    if is_numpy_array(one):
+        return _is_other_array(one, other)
+    if isinstance(one, set):
+        return len(one) != len(other) or {*map(id, one)} != {*map(id, other)}  # the items' own ``__eq__`` is not called
+    if len(one) != len(other):
+        return True
+    if isinstance(one, (list, deque)):
+        return any(a is not b for a, b in zip(one, other, strict=True))
+    return any(other.get(key, ABSENT) is not value for key, value in one.items())
+
+
+def _same_items(one: Any, other: Any) -> bool:
+    """Whether two copies hold the same objects, in whatever order."""
+    return len(one) == len(other) and sorted(map(id, one)) == sorted(map(id, other))
+
+
+def _put_keys(target: dict[Any, Any], before: Mapping[Any, Any], keys: list[Any]) -> None:
+    for key in keys:
+        if key in before:
+            target[key] = before[key]
+        else:
+            target.pop(key, None)
+
+
+def _put_items(target: Any, before: Any) -> None:
+    if is_numpy_array(target):
+        target[...] = before
+    elif isinstance(target, list):
+        target[:] = before
+    elif isinstance(target, deque):
+        target.clear()
+        target.extend(before)
+    else:
+        target.intersection_update(before)
+        target.update(before)
+
+
+def changes_undone(
+    before: Mapping[int, Any],
+    after: Mapping[int, Any],
+    reads: Mapping[int, ReachedObject],
+    put_back: Collection[int],
+    rewritten: Collection[str] = (),
+) -> list[tuple[tuple[str, str], Callable[[], object]]]:
+    """((how, label), what undoes it) of each change that the first call made and that no later call made again.
+
+    Args:
+        before, after: copies of `kept_copies`, of the first call.
+        reads: the objects.
+        put_back: ids of those that are put back before each call.
+        rewritten: labels of entries, and of whole lists and sets, that are put back likewise: every call writes them.
+    """
+    found: list[tuple[tuple[str, str], Callable[[], object]]] = []
+    kept = kept_copies(reads)
+    for at, was in before.items():
+        left, value, label = after.get(at), reads[at].value, reads[at].label
+        if left is None or at not in kept or at in put_back or label in rewritten or not differ(was, left):
+            continue
+        now = kept[at]
+        if isinstance(left, dict):
+            held = own_attributes(value)
+            target = value if held is None else held
+            entry = f"{label}[{{!r}}]" if held is None else f"{label}.{{}}"
+            keys = [k for k, v in left.items() if was.get(k, ABSENT) is not v and now.get(k, ABSENT) is v]
+            keys = [k for k in keys if not rewritten or entry.format(k) not in rewritten]
+            gone = [k for k in was if k not in left and k not in now] if now or not left else []
+            if keys or gone:
+                label = label if held is None else f"{label}.{(keys or gone)[0]}"
+                how = "memo" if keys else "emptied" if not left else "shorter"
+                found.append(((how, label), partial(_put_keys, target, was, keys + gone)))
+        elif is_numpy_array(left):
+            if value.flags.writeable and was.shape == left.shape and not differ(left, now):
+                found.append((("memo", label), partial(_put_items, value, was)))
+        elif not differ(left, now):
+            fewer = "shorter" if left else "emptied"
+            how = fewer if len(left) < len(was) else "changed" if _same_items(was, left) else "memo"
+            found.append(((how, label), partial(_put_items, value, was)))
+    return found
+
+
+_BASES = (list, dict, set, deque, bytearray, array)
+_COPIED_KINDS = (*_DICTS, list, set, deque)
+"""Those that are copied."""
+
+
+def numbers_held(reads: Mapping[int, ReachedObject]) -> dict[int, int]:
+    """Id -> number of items, of each queue, array and instance of a class made of a container among these."""
+    found = {}
+    for at, item in reads.items():
+        kind = type(item.value)
+        if issubclass(kind, SimpleQueue):
+            found[at] = SimpleQueue.qsize(item.value)
+        elif kind not in _COPIED_KINDS:
+            base = next((base for base in _BASES if issubclass(kind, base)), None)
+            if base is not None:  # its own ``__len__`` is the user's code, and not called
+                found[at] = base.__len__(item.value)
+    return found
+
+
+# ---- state_copies ----------------------------------------------------------------------------------------------------
+# Copies of the state that timed code reaches, from which it is put back in place: values, gradients, their holders,
+# whether modules train.
+#
+# The copy goes back into the same tensor and the same dict: another buffer can differ in speed by up to 11 %, and what
+# the user's names and the optimizer refer to stays what it was. Whether a tensor changed is told by its in-place
+# version where the code's operations count it; some do not (running statistics of a batch norm, state of a fused
+# optimizer, whatever goes through ``.data``): these are found by comparing values, where there is time for it.
+
+_ABSENT = object()
+
+
+@dataclass
+class _KeptTensor:
+    """One tensor as it was: ``data`` shares its memory, ``copy`` holds its values."""
+
+    label: str
+    tensor: Any
+    data: Any
+    copy: Any
+    at: int
+    version: int
+    has_grad: bool
+    requires_grad: bool
+    grad: Any = None
+    is_uncounted: bool = False
+
+
+@dataclass
+class StateCopies:
+    """The state as it is now; `restore` puts it back.
+
+    Attributes:
+        late: labels of the tensors that were seen to change only by `restore_all` at the end, after blocks that had
+            found them changed.
+        unrestored: labels of those that changed and cannot be written to, with their values.
+    """
+
+    held: HeldState
+    late: list[str] = field(default_factory=list)
+    unrestored: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._kept: list[_KeptTensor] = []
+        grads: list[tuple[str, Any]] = []
+        for label, tensor in self.held.tensors.values():
+            self._keep(label, tensor)
+            if self._kept[-1].grad is not None:
+                grads.append((f"{label}.grad", self._kept[-1].grad))
+        for label, grad in grads:
+            if id(grad) not in self.held.tensors:
+                self._keep(label, grad)
+        self._holders = [(held, held.copy()) for _, held in self.held.holders.values()]
+        self._modes = [(inside, inside["training"]) for inside in self.held.modes.values()]
+        self._arrays = ArrayCopies(self.held.roots)
+        self._generators = GeneratorCopies(self.held.roots)
+
+    def _keep(self, label: str, tensor: Any) -> None:
+        has_grad = tensor.is_leaf and tensor.requires_grad
+        kept = _KeptTensor(
+            label, tensor, tensor.detach(), _copy(tensor), _address(tensor), version(tensor), has_grad,
+            tensor.requires_grad,
+        )  # fmt: skip
+        kept.grad = tensor.grad if has_grad else None
+        self._kept.append(kept)
+
+    def restore(self) -> None:
+        """Put back what is known to have changed: outside the clocks, before each block."""
+        import torch
+
+        with torch.no_grad():
+            for held, items in self._holders:
+                if held or items:
+                    _put_objects(held, items)
+            for inside, mode in self._modes:
+                inside["training"] = mode
+            for kept in self._kept:
+                self._put_object(kept)
+                if kept.is_uncounted or version(kept.tensor) != kept.version:
+                    self._put_values(kept)
+        self._arrays.restore()
+
+    def restore_all(self, *, is_last: bool = False) -> None:
+        """The same, and compare the values of the rest: those found changed are put back from now on."""
+        self.restore()
+        for kept in self._kept:
+            if not kept.is_uncounted and kept.copy is not None and not hold_equal_values(kept.tensor, kept.copy):
+                kept.is_uncounted = True
+                if is_last and kept.label not in self.unrestored:
+                    self.late.append(kept.label)
+                self._put_values(kept)
+        self._generators.restore_all()
+        self._arrays.restore_all(is_last=is_last)
+        if is_last:
+            self.late += [label for label in self._arrays.late if label not in self.late]
+        self.unrestored += [label for label in self._arrays.unrestored if label not in self.unrestored]
+
+    @property
+    def have_drawn(self) -> bool:
+        """Whether a random generator of the code's own was drawn from when all was put back."""
+        return self._generators.have_drawn
+
+    def changed(self) -> dict[str, tuple[Any, Any]]:
+        """Label -> (before, now) of the tensors, gradients and arrays that are not as they were; None where there was
+        none. ``now`` is the object itself, ``before`` its copy."""
+        found = self._arrays.changed()
+        for kept in self._kept:
+            if kept.copy is not None and not hold_equal_values(kept.tensor, kept.copy):
+                found[kept.label] = (kept.copy, kept.tensor)
+            if kept.has_grad and kept.tensor.grad is not kept.grad:
+                found[f"{kept.label}.grad"] = (kept.grad, kept.tensor.grad)
+        return found
+
+    def _put_object(self, kept: _KeptTensor) -> None:
+        """The memory, the gradient and the flag of a tensor, where code gave it others."""
+        tensor = kept.tensor
+        if _address(tensor) != kept.at or tensor.shape != kept.data.shape or tensor.dtype != kept.data.dtype:
+            tensor.data = kept.data
+        if tensor.requires_grad is not kept.requires_grad and tensor.is_leaf:
+            tensor.requires_grad_(kept.requires_grad)
+        if kept.has_grad and tensor.grad is not kept.grad:
+            tensor.grad = kept.grad
+
+    def _put_values(self, kept: _KeptTensor) -> None:
+        import torch
+
+        if kept.copy is None:
+            self._unrestored(kept)
+            return
+        try:
+            if is_coo(kept.copy):
+                put_entries(kept.tensor, kept.copy)
+            elif kept.tensor.is_inference():
+                with torch.inference_mode():
+                    _once(kept.tensor).copy_(_once(kept.copy))
+            else:
+                with torch.no_grad():  # through .data: the version counts only what the code changes
+                    _once(kept.tensor.data).copy_(_once(kept.copy))
+        except RuntimeError:  # memory that several elements share, or a kind of tensor that is not written to
+            self._unrestored(kept)
+        kept.version = version(kept.tensor)
+
+    def _unrestored(self, kept: _KeptTensor) -> None:
+        if kept.label not in self.unrestored:
+            self.unrestored.append(kept.label)
+        kept.version = version(kept.tensor)
+
+
+def version(tensor: Any) -> int:
+    """In-place changes that were counted; 0 of inference tensors, which keep no count."""
+    try:
+        return int(tensor._version)
+    except RuntimeError:
+        return 0
+
+
+def hold_equal_values(one: Any, other: Any) -> bool:
+    """Whether two tensors hold the same; one that is not a number equals itself. What cannot be compared, such as some
+    sparse tensors, is taken for the same: there the versions tell."""
+    import torch
+
+    try:
+        if one.shape != other.shape or one.dtype != other.dtype:
+            return False
+        if is_coo(one) and is_coo(other):
+            return hold_equal_entries(one, other)
+        one, other = one.detach(), other.detach()
+        if one.layout is torch.strided and _once(one).shape == _once(other).shape:
+            one, other = _once(one), _once(other)
+        return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
+    except (RuntimeError, NotImplementedError, TypeError, AttributeError):  # the last of jagged ones, in torch itself
+        return True
+
+
+def _copy(tensor: Any) -> Any:
+    """Its values; None where there are none (meta)."""
+    if tensor.is_meta:
+        return None
+    tensor = tensor.detach()
+    once = _once(tensor)
+    return tensor.clone() if once is tensor else once.clone().expand(tensor.shape)
+
+
+def _once(tensor: Any) -> Any:
+    """A view of it that has each element once, where dimensions repeat theirs, as those of ``expand`` do."""
+    import torch
+
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        return tensor
+    for at, (size, step) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if size > 1 and not step:
+            tensor = tensor.narrow(at, 0, 1)
+    return tensor
+
+
+def _address(tensor: Any) -> int:
+    if type(tensor).__name__ == "FakeTensor":
+        return 0
+    try:
+        return int(tensor.data_ptr())
+    except (RuntimeError, NotImplementedError):  # sparse, and others without one memory
+        return 0
+
+
+def _put_objects(held: Any, items: Any) -> None:
+    """Have a dict or a list hold the objects that it held; broken off in between, it lacks none of them."""
+    if isinstance(held, list):
+        if len(held) != len(items) or not all(map(operator.is_, held, items)):
+            held[:] = items
+        return
+    for key, value in items.items():
+        if held.get(key, _ABSENT) is not value:
+            held[key] = value
+    if len(held) != len(items):
+        for key in [key for key in held if key not in items]:
+            del held[key]
+
+
+# ---- unrestored ------------------------------------------------------------------------------------------------------
+# What ``--restore`` does not put back and the timed code was seen to change, by name.
+
+_MOST_LOOKED_AT, _SHOWN = 100_000, 4
+
+
+class Unrestored:
+    """Attributes and slots of the user's objects, items of their dicts and sets, and globals that functions set.
+
+    Args:
+        items: id -> object that the code reaches.
+        globals_: (name, the dict that holds it) of the globals that functions of the notebook read.
+    """
+
+    def __init__(self, items: Mapping[int, ReachedObject], globals_: Iterable[tuple[str, dict[str, Any]]]) -> None:
+        self._kept: list[tuple[str, Any, Any]] = []
+        self._slots: list[tuple[str, Any, Mapping[str, MemberDescriptorType], dict[str, Any]]] = []
+        for one in items.values():
+            if slots := slots_among(class_attributes(type(one.value))):
+                self._slots.append((one.label, one.value, slots, dict(slot_values(one.value, slots))))
+            own = own_attributes(one.value)
+            held = own if own is not None else one.value if type(one.value) in (dict, list, set) else None
+            if held is not None and len(held) <= _MOST_LOOKED_AT:
+                self._kept.append((one.label if own is None else f"{one.label}.", held, held.copy()))
+        self._globals = [(name, home, home[name]) for name, home in globals_ if name in home]
+
+    def changed(self, put_back: Collection[int]) -> list[str]:
+        """Labels, without those in the dicts and lists whose ids are among ``put_back``."""
+        found: dict[str, None] = {}
+        for label, held, kept in self._kept:
+            if id(held) in put_back:
+                continue
+            if label.endswith("."):
+                names = [n for n in held.keys() | kept.keys() if held.get(n, ABSENT) is not kept.get(n, ABSENT)]
+                found.update(dict.fromkeys(f"{label}{name}" for name in sorted(names)))
+            elif differ(held, kept):
+                found[label] = None
+        for label, value, slots, was in self._slots:
+            now = dict(slot_values(value, slots))
+            names = [name for name in slots if now.get(name, ABSENT) is not was.get(name, ABSENT)]
+            found.update(dict.fromkeys(f"{label}.{name}" for name in sorted(names)))
+        found.update(dict.fromkeys(name for name, home, was in self._globals if home.get(name, ABSENT) is not was))
+        return list(found)
+
+
+def not_restored(labels: Iterable[str], late: Iterable[str] = ()) -> list[Doubt]:
+    """Say by name what was left changed, and what was put back only after the last block."""
+    labels, late = sorted(dict.fromkeys(labels)), list(dict.fromkeys(late))
+    said = []
+    if labels:
+        text = (
+            f"{_names(labels)} changed, and `--restore` does not put {_them(labels)} back: later blocks did not start"
+            " from the same state."
+        )
+        action = f"Set {_them(labels)} at the beginning of the body."
+        said.append(Doubt("not-restored", text, action, {"names": labels}))
+    if late:
+        text = (
+            f"{_names(late)} changed during the run in a way that torch does not track, and {_were(late)} put back only"
+            " after the last block: some blocks started from a changed state."
+        )
+        said.append(Doubt("restored-late", text, "", {"names": late}))
+    return said
+
+
+def _names(labels: list[str]) -> str:
+    rest = len(labels) - _SHOWN
+    return ", ".join(f"`{n}`" for n in labels[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _them(labels: list[str]) -> str:
+    return "it" if len(labels) == 1 else "them"
+
+
+def _were(labels: list[str]) -> str:
+    return "was" if len(labels) == 1 else "were"

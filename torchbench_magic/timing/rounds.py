@@ -1,0 +1,504 @@
+"""The rounds: how many calls a block has, adjacent blocks of all alternatives in a fresh random order."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .intervals import Look, log_ratio_interval, median_interval, rounds_for_one_look, without_order_effect
+from .plan import Plan
+from .samples import Samples
+from .timed_loop import BlockRequest, Steps, Timeable
+from .verdict import verdict
+
+__all__ = [
+    "BLOCK_NS",
+    "CHECKED",
+    "DEVICE_BLOCK_NS",
+    "WOKEN_CALLS",
+    "Entry",
+    "is_misplanned",
+    "is_woken",
+    "planned_calls",
+    "priming",
+    "size_alike",
+    "Around",
+    "Rounds",
+]
+
+# ---- block_plan ------------------------------------------------------------------------------------------------------
+# How many calls a block of each alternative has, how many go before it untimed, and whether that plan held.
+#
+# What starting a block costs (cold caches, threads to wake) is spread over its calls. So alternatives of one speed get
+# blocks of one size: a single call beside blocks of seventeen read 1 to 5 % slower than its own copy.
+
+BLOCK_NS, DEVICE_BLOCK_NS = 200_000, 5_000_000
+FIRST_LOOK = 12
+PRIMED_CALLS = 4
+"""From so many calls a block on, an untimed call goes before: a block starts with the caches as the loop's own code and
+the other alternative left them, which made the first block of a round up to 3 % slower."""
+PRIMED_NS, UNLIKE = 10_000_000, 1.05
+"""Beside an alternative that is primed, or that is so many times slower or faster, every one is primed whose call is
+shorter than that: what starting a block cold costs (3 to 25 us) is spread over other numbers of calls, or is another
+share of another time. Blocks of 12 primed calls beside blocks of one that was not gave ratios 2.5 % too large."""
+PRIMING_NS = 100_000
+"""All are primed for as long as the slowest of them takes a call, up to that: a call of 10 us warms less than one of
+100, and one call each made ten times `y + 1` 9.95 times as long (in the median; 10.00 since). Blocks of one alternative
+that follow each other find the caches as its last left them, and need one call only."""
+WOKEN_NS, WOKEN_CALLS = 1_000_000, 2
+"""Where other processes keep threads waiting, alternatives of several threads whose calls are shorter than that are all
+primed, and have blocks of so many calls at least: else a block measures how soon the threads that slept since the last
+one get a core. bmm against mul and sum (125 us at two threads, quiet 0.92) read 1.05 to 1.9 in 8 of 16 runs of single
+calls beside one to three busy processes, in none of 75 with two calls a block."""
+ALIKE = 1.25
+"""Alternatives whose call times differ by less share one block size, so that what starting a block costs is spread over
+equally many calls, however badly their call times are known; others have blocks of equal time."""
+CHECKED = (3, 12, 48, 192)
+"""Numbers of rounds after which the plan is held against what the rounds took. The warm-up may have met another speed:
+torch's threads, woken at a new number of them, share one core for some 10 ms until the system moves one away, and a
+call of 12 us was planned as one of 200. A plan made anew is held against more rounds than the last, so that the same
+slow spell does not make it again; there are as many plans as numbers here and one more."""
+TOO_SHORT, TOO_LONG = 2.0, 4.0
+"""Times a block may be shorter and longer than it was to be. Rounding to whole calls alone makes it up to 1.5 times
+shorter; a long one costs nothing but more interruptions, and a busy machine has them."""
+CLEARLY_ALIKE = 1.1
+"""Of so nearly one speed, blocks of unlike numbers of calls are a mistake of the warm-up, and not two at `ALIKE`."""
+
+
+def _floats() -> array[float]:
+    return array("d")
+
+
+@dataclass
+class Entry:
+    """One alternative at one thread count, while it is measured. Times in nanoseconds.
+
+    Attributes:
+        measurement: its row in the result.
+        block: its compiled code.
+        call_ns: a warm call, by the warm-up, or by the rounds of a plan that did not hold.
+        calls: calls in a block.
+        fixed_ns, loop_ns: (wall, cpu) that an empty block costs, and that the loop adds a call.
+        target_ns: what a block is to take; 0 where the number of its calls is given.
+        look: free to stop at any time, or one look at the end.
+        rounds_wanted: rounds of a one-look interval, fixed before the first sample.
+        min_ns, max_ns: bounds of ``spent_ns``.
+        spent_ns: wall time that its user has waited for it: its warm-up, its blocks with what is around them (priming,
+            what runs before a block, Python's own work), and its share of what goes on between rounds.
+    """
+
+    measurement: int
+    block: Timeable
+    call_ns: float
+    calls: int
+    fixed_ns: tuple[float, float]
+    loop_ns: tuple[float, float]
+    target_ns: float = 0.0
+    look: Look = "anytime"
+    rounds_wanted: int = 0
+    min_ns: float = 0.0
+    max_ns: float = 0.0
+    spent_ns: float = 0.0
+    rounds: int = 0
+    calls_made: int = 0
+    untimed_calls: int = 0
+    faults: int = 0
+    compiled: int = 0
+    wall_ns: float = 0.0
+    waited_ns: float = 0.0
+    settled: bool = False
+    next_look: int = FIRST_LOOK
+    log_ratios: array[float] = field(default_factory=_floats)
+    before_base: list[bool] = field(default_factory=list)
+    times: array[float] = field(default_factory=_floats)
+
+    @property
+    def block_ns(self) -> float:
+        return max(self.call_ns * self.calls, 1.0)
+
+    @property
+    def seen_ns(self) -> float:
+        """A call by its rounds so far, by the warm-up before them; that may have met a stall and the rounds none."""
+        return min(self.call_ns, statistics.median(self.times)) if self.times else self.call_ns
+
+    def net(self, wall: int, cpu: int) -> tuple[float, float]:
+        """Take clock cost and empty loop out of a reading; never below zero."""
+        n = self.calls
+        return (
+            max(0.0, wall - self.fixed_ns[0] - n * self.loop_ns[0]),
+            max(0.0, cpu - self.fixed_ns[1] - n * self.loop_ns[1]),
+        )
+
+    def again(self, call_ns: float) -> Entry:
+        """The same alternative before its first sample, planned by another call time."""
+        calls = planned_calls(self.target_ns, call_ns) if self.target_ns else self.calls
+        return Entry(self.measurement, self.block, call_ns, calls, self.fixed_ns, self.loop_ns, self.target_ns)
+
+
+def planned_calls(target_ns: float, call_ns: float) -> int:
+    """How many calls take about that long; at least one."""
+    return max(1, round(target_ns / call_ns))
+
+
+def size_alike(entries: Sequence[Entry], base: Entry | None) -> None:
+    """Give alternatives of about one speed one number of calls a block: that of the baseline, or of the first."""
+    leaders: list[Entry] = []
+    for entry in sorted(entries, key=lambda e: e is not base):
+        leader = next((x for x in leaders if 1 / ALIKE < entry.call_ns / x.call_ns < ALIKE), None)
+        if leader is None:
+            leaders.append(entry)
+        else:
+            entry.calls = leader.calls
+
+
+def is_woken(entry: Entry) -> bool:
+    """Whether its blocks are so short that they measure the waking of threads, and may be of other sizes."""
+    return bool(entry.target_ns) and entry.seen_ns < WOKEN_NS
+
+
+def priming(entries: Sequence[Entry], *, held_up: bool = False) -> dict[int, int]:
+    """Untimed calls before a block, by measurement: of about as long a time for all that are primed.
+
+    Args:
+        held_up: other processes keep their threads waiting.
+    """
+    times = [e.call_ns for e in entries]
+    is_unequal = max(times) > UNLIKE * min(times) or any(e.calls >= PRIMED_CALLS for e in entries)
+    is_unequal |= held_up and all(map(is_woken, entries))
+    primed = [e for e in entries if e.calls >= PRIMED_CALLS or (is_unequal and e.call_ns < PRIMED_NS)]
+    warm_ns = min(max((e.call_ns for e in primed), default=0.0), PRIMING_NS)
+    return {e.measurement: max(1, round(warm_ns / e.call_ns)) for e in primed}
+
+
+def is_misplanned(entries: Sequence[Entry], call_ns: Mapping[int, float]) -> bool:
+    """Whether blocks would be of other sizes, had the warm-up found these call times (nanoseconds, by measurement)."""
+    sized = [(e, call_ns[e.measurement]) for e in entries if e.target_ns and e.measurement in call_ns]
+    if any(ns * e.calls < e.target_ns / TOO_SHORT for e, ns in sized):
+        return True
+    if any(e.calls > 1 and ns * e.calls > TOO_LONG * e.target_ns for e, ns in sized):
+        return True
+    return any(
+        one.calls != other.calls and max(ns, other_ns) < CLEARLY_ALIKE * min(ns, other_ns)
+        for i, (one, ns) in enumerate(sized)
+        for other, other_ns in sized[:i]
+    )
+
+
+# ---- rounds ----------------------------------------------------------------------------------------------------------
+# The rounds of one thread count: adjacent small blocks of all alternatives, in a fresh random order each round.
+#
+# Why: the speed of a shared machine drifts by per cents within a second, and what ran before matters. Blocks a few
+# hundred microseconds apart, in random order, on the same objects, see the same machine; their ratio is right to
+# 0.1 % where two runs one after the other are wrong by 16 % in the median. Blocks are 200 us, since a longer one is
+# more often preempted.
+#
+# Time is shared fairly among alternatives of very different speed: one takes part in a round only while it has not
+# had more time than the others, and beside a slow one a fast one runs several blocks in that round.
+
+LOOK_GROWTH = 1.1
+FEW_ROUNDS = 20
+STRETCH_S = 30.0
+LONE_ROUNDS = 3
+MOST_BLOCKS = 128
+LEAST = 0.1
+"""Share of its planned time that a block counts for at least: a C++ statement that was compiled to nothing takes none,
+however often it is called, and its run must end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Around:
+    """What lies round a block, outside its clocks.
+
+    Attributes:
+        wall: the clock, in nanoseconds.
+        faults: page faults until now.
+        rng: draws the order.
+        before: run before each block.
+        device_ns: nanoseconds the last block took between two events on the accelerator.
+        waited_ns: nanoseconds the host waited for the accelerator at the end of the last block.
+        enter: run before each block with the entry's ``measurement``: it has the process as that alternative left it,
+            and tells whether torch's threads had to be set for that.
+        compiled: how many compilations of torch.compile have ended until now, and how many frames it was given: those
+            that it refuses, at a limit, are among the latter only.
+        held_up: other processes keep torch's threads waiting for a core.
+    """
+
+    wall: Callable[[], int]
+    faults: Callable[[], int]
+    rng: random.Random
+    before: Callable[[], None] | None = None
+    device_ns: Callable[[], float] | None = None
+    waited_ns: Callable[[], float] | None = None
+    enter: Callable[[int], bool] = lambda measurement: False
+    compiled: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    held_up: bool = False
+
+
+class Rounds:
+    """The state of one thread count's rounds; `turn` runs some of them.
+
+    Args:
+        entries: the alternatives.
+        baseline: index into ``entries``, or None for a lone statement.
+        family: comparisons that share one error rate, other thread counts and points included.
+
+    Attributes:
+        replanned: how many times these alternatives were planned before.
+        other_speeds: nanoseconds of a call, by measurement, where the rounds took others than were planned with: they
+            are done then, and are to be made anew.
+    """
+
+    def __init__(
+        self,
+        entries: list[Entry],
+        baseline: int | None,
+        plan: Plan,
+        samples: Samples,
+        around: Around,
+        *,
+        family: int = 0,
+    ) -> None:
+        self.replanned, self.held_up = 0, around.held_up
+        self.family = max(family, len(entries) - 1)
+        self.enter, self.before, self.rng, self.wall = around.enter, around.before, around.rng, around.wall
+        self.faults = around.faults
+        self._untimed = random.Random(self.rng.random())  # apart: how many blocks are primed depends on times
+        self.device_ns, self.waited_ns, self.compiled = around.device_ns, around.waited_ns, around.compiled
+        self.entries, self.plan, self.samples = entries, plan, samples
+        self.base = entries[baseline] if baseline is not None else None
+        self.count = 0
+        self.done = False
+        self.started_ns: int | None = None
+        self.ended_ns = 0
+        self.other_speeds: dict[int, float] = {}
+        for entry in filter(is_woken, entries) if self.held_up else ():
+            entry.calls = max(entry.calls, WOKEN_CALLS)
+        size_alike(entries, self.base)
+        self._primed = priming(entries, held_up=self.held_up) if self.before is None else {}
+        for entry in entries:
+            self._budget(entry)
+
+    def _cost_ns(self, entry: Entry) -> float:
+        """What a block is planned to take, priming included."""
+        primed = self._primed.get(entry.measurement, 0)
+        return entry.block_ns + (primed + 0.5 if primed else 0.0) * entry.call_ns  # see `_round` for the half
+
+    def _budget(self, entry: Entry) -> None:
+        """Fix how long an entry is sampled, and whether it is looked at once or at any time."""
+        plan, k = self.plan, len(self.entries)
+        entry.min_ns = entry.spent_ns + plan.min_run_time * 1e9  # of rounds: warming up alone decides nothing
+        need = rounds_for_one_look(self.family + 1) if k > 1 else LONE_ROUNDS
+        if plan.max_run_time is not None:
+            entry.max_ns = plan.max_run_time * 1e9
+        elif plan.goes_on:
+            entry.max_ns = max(5e9 * plan.min_run_time, entry.min_ns, STRETCH_S * 1e9)
+        else:
+            stretched = entry.spent_ns + min(STRETCH_S * 1e9, 1.1 * need * self._cost_ns(entry))
+            entry.max_ns = max(5e9 * plan.min_run_time, entry.min_ns, stretched)
+        if plan.rounds_asked is not None:
+            entry.look, entry.rounds_wanted = "once", plan.rounds_asked
+        elif entry.max_ns / self._pair_ns(entry) < FEW_ROUNDS and not plan.goes_on:
+            entry.look = "once"
+            entry.rounds_wanted = max(need, math.floor(plan.min_run_time * 1e9 / self._pair_ns(entry)))
+
+    def _pair_ns(self, entry: Entry) -> float:
+        """The block time that bounds how many rounds an entry can have: its own or the baseline's."""
+        return max(map(self._cost_ns, (entry,) if self.base is None else (entry, self.base)))
+
+    @property
+    def time_ns(self) -> float:
+        """Wall nanoseconds spent so far, all alternatives, their warm-up included."""
+        return sum(entry.spent_ns for entry in self.entries)
+
+    @property
+    def expected_ns(self) -> float:
+        """What is planned now: the minimum, or the maximum once the minimum has passed."""
+        least = sum(max(e.min_ns, e.rounds_wanted * e.block_ns) for e in self.entries)
+        return least if self.time_ns < least else sum(entry.max_ns for entry in self.entries)
+
+    def turn(self, until_ns: float, between: Callable[[], None]) -> Steps[None]:
+        """Run rounds for at least ``until_ns`` nanoseconds (at least one), or until all is done."""
+        start = last = self.wall()
+        if self.started_ns is None:
+            self.started_ns = start
+        while not self.done:
+            known = self.time_ns
+            order = yield from self._round()
+            self.ended_ns = self.wall()
+            self._check_plan()
+            self._judge()
+            between()
+            now = self.wall()
+            rest = max(0.0, (now - last) - (self.time_ns - known))
+            for entry, _ in order:
+                entry.spent_ns += rest / len(order)
+            last = now
+            if self.ended_ns - start >= until_ns:
+                break
+
+    def switch(self) -> Steps[None]:
+        """One untimed call of each live alternative, after the thread count changed."""
+        for entry in self._live():
+            began = self.wall()
+            self.enter(entry.measurement)
+            entry.untimed_calls += 1
+            yield BlockRequest(entry.block, 0, 1)
+            entry.spent_ns += self.wall() - began
+
+    def _live(self) -> list[Entry]:
+        return [e for e in self.entries if not e.settled or e is self.base]
+
+    def _participants(self) -> list[tuple[Entry, int]]:
+        """Who takes part in the next round, and with how many blocks."""
+        if self.plan.rounds_asked is not None:
+            return [(e, 1) for e in self.entries]
+        live = self._live()
+        behind = min(e.spent_ns for e in live if e is not self.base or len(live) == 1)
+        chosen = [e for e in live if e is self.base or e.spent_ns <= behind + 0.5 * e.block_ns]
+        longest = max(e.block_ns for e in chosen)
+        return [(e, max(1, min(MOST_BLOCKS, int(longest / e.block_ns + 0.01)))) for e in chosen]
+
+    def _round(self) -> Steps[list[tuple[Entry, int]]]:
+        """Run one round; who took part in it."""
+        order = self._participants()
+        self.rng.shuffle(order)
+        position, rows = 0, self.samples
+        seen: dict[int, float] = {}
+        for entry, blocks in order:
+            figures: list[float] = []
+            for _ in range(blocks):
+                if figures and self._is_over:
+                    break
+                began = self.wall()
+                has_new_team = self.enter(entry.measurement)
+                if self.before is not None:
+                    self.before()
+                replica = self.rng.randrange(len(entry.block.replicas))
+                faults, compiled = self.faults(), self.compiled()
+                primed = self._primed.get(entry.measurement, int(has_new_team and self.before is None))
+                primed = min(primed, 1) if figures else primed
+                # one more at random: code whose calls differ in turns (a step for every second batch) would show each
+                # block the same ones of them, a block of one primed call only every second
+                primed += self._untimed.randrange(2) if primed else 0
+                wall, cpu = yield BlockRequest(entry.block, replica, entry.calls, primed)
+                entry.faults += self.faults() - faults
+                entry.compiled += max(now - then for now, then in zip(self.compiled(), compiled, strict=True))
+                entry.wall_ns += wall
+                entry.waited_ns += self.waited_ns() if self.waited_ns is not None else 0.0
+                net_wall, net_cpu = entry.net(wall, cpu)
+                rows.round.append(self.count)
+                rows.measurement.append(entry.measurement)
+                rows.wall.append(net_wall)
+                rows.cpu.append(net_cpu)
+                rows.number.append(entry.calls)
+                rows.position.append(position)
+                figure = net_cpu if self.plan.clock == "cpu" else net_wall
+                if self.device_ns is not None:
+                    figure = self.device_ns()
+                    rows.device.append(figure)
+                position += 1
+                figures.append(figure / entry.calls)
+                entry.calls_made += entry.calls
+                entry.untimed_calls += primed
+                entry.spent_ns += max(self.wall() - began, LEAST * entry.block_ns)
+            entry.rounds += 1
+            entry.times.extend(figures)
+            seen[id(entry)] = sum(figures) / len(figures)  # of as long a time as the other's: as `Blocks.by_round`
+        self.count += 1
+        self._pair(order, seen)
+        return order
+
+    @property
+    def _is_over(self) -> bool:
+        """All the time is used up that the alternatives may take together. Alone, an alternative's own maximum does not
+        bound a run: a baseline whose calls are far slower, by themselves or for a neighbour, takes its time in each
+        round that the others still need."""
+        return self.plan.rounds_asked is None and self.time_ns >= sum(entry.max_ns for entry in self.entries)
+
+    def _pair(self, order: list[tuple[Entry, int]], seen: dict[int, float]) -> None:
+        base = seen.get(id(self.base)) if self.base is not None else None
+        if not base:
+            return
+        passed = False
+        for entry, _ in order:
+            if entry is self.base:
+                passed = True
+            elif seen[id(entry)] > 0:
+                entry.log_ratios.append(math.log(seen[id(entry)] / base))
+                entry.before_base.append(not passed)
+
+    def _check_plan(self) -> None:
+        """End where the blocks are of sizes that their speeds do not ask for, with time left for others."""
+        most = sum(entry.max_ns for entry in self.entries)
+        if self.count not in CHECKED[self.replanned :] or self.time_ns > most / 2:
+            return
+        rows = self.samples
+        measurement, call_ns = np.array(rows.measurement), np.array(rows.wall) / np.array(rows.number)
+        seen = {e.measurement: call_ns[measurement == e.measurement] + e.loop_ns[0] for e in self.entries}  # as planned
+        found = {row: max(float(np.median(ns)), 0.1) for row, ns in seen.items() if len(ns) >= CHECKED[0]}
+        if is_misplanned(self.entries, found):
+            self.other_speeds, self.done = found, True
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether blocks may start with threads that other processes keep from waking; looked at where plans are."""
+        may = not self.held_up and self.before is None and self.count in CHECKED
+        return may and not self.done and any(is_woken(e) and not self._primed.get(e.measurement) for e in self.entries)
+
+    def _judge(self) -> None:
+        """Let alternatives leave whose verdict is settled, and end when nobody is left."""
+        if self.other_speeds:
+            return
+        if self.plan.rounds_asked is not None:
+            self.done = self.count >= self.plan.rounds_asked
+            return
+        if self._is_over:
+            self.done = True
+            return
+        for entry in self.entries:
+            if not entry.settled and entry is not self.base:
+                entry.settled = self._leaves(entry)
+        self.done = all(e.settled for e in self.entries if e is not self.base)
+
+    def _leaves(self, entry: Entry) -> bool:
+        if entry.spent_ns >= entry.max_ns:
+            return True
+        if entry.spent_ns < entry.min_ns or (self.base is not None and self.base.spent_ns < self.base.min_ns):
+            return False
+        if entry.look == "once":
+            return entry.rounds >= entry.rounds_wanted
+        if self.plan.adaptive is not None:
+            return all(_relative_iqr(e.times) < self.plan.adaptive for e in (entry, self.base) if e is not None)
+        if self.plan.until is None and (self.base is None or self._near_loop(entry)):
+            return True
+        n = len(entry.times) if self.base is None else len(entry.log_ratios)
+        if n < entry.next_look:
+            return False
+        entry.next_look = max(n + 1, int(n * LOOK_GROWTH))
+        if self.base is None:
+            interval = median_interval(np.log(np.maximum(np.array(entry.times), 1e-3)), look="anytime")
+        else:
+            paired = without_order_effect(np.array(entry.log_ratios), np.array(entry.before_base))
+            interval = log_ratio_interval(paired, self.family, "anytime")
+        if self.plan.until is not None:
+            return interval.width <= math.log1p(self.plan.until)
+        return verdict(interval, self.plan.margin) != "undecided"
+
+    def _near_loop(self, entry: Entry) -> bool:
+        """Near the loop's own cost no verdict will ever be given: do not wait for one."""
+        beside = [entry] if self.base is None else [entry, self.base]
+        return any(e.call_ns < e.block.near_loop * 1e9 for e in beside)
+
+
+def _relative_iqr(times: array[float]) -> float:
+    """IQR / median; infinite below three values, which is also where torch asks for more."""
+    if len(times) < 3:
+        return math.inf
+    low, middle, high = np.percentile(times, [25, 50, 75])
+    return float((high - low) / middle) if middle > 0 else math.inf

@@ -1,0 +1,99 @@
+"""Calls that did not do the code's work, mostly because the first call did it: the doubt, and the verdicts it takes
+away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchbench_magic.results import Doubt
+
+from .samples import Subject
+
+__all__ = ["KIND", "doubts_of_subjects", "said", "what_happened"]
+
+KIND = "used-up"
+
+_SAID = {
+    "first": "`{0}` was used up by the first call: later calls had nothing to do",
+    "before": "`{0}` was used up before the first call: calls had nothing to do",
+    "later": "`{0}` was used up during the run: later calls had nothing to do",
+    "used": "`{0}` was used up before the timed calls: they had nothing to do",
+    "file": "`{0}` was read to its end by the first call: later calls had nothing to read",
+    "cache": "`{0}` caches its results (`functools`): the timed calls only looked them up",
+    "memo": "the first call did its work once and kept the result in `{0}`: later calls only used it",
+    "emptied": "`{0}` was emptied by the first call: later calls had nothing to take from it",
+    "empty": "`{0}` was emptied by the first call: later calls had nothing to take from it",
+    "shorter": "the first call took items out of `{0}`, which got shorter: later calls did less",
+    "changed": "the first call reordered `{0}`: later calls used the new order",
+    "drained": "`{0}` was emptied during the run: later calls had nothing to take from it",
+    "grows": "`{0}` grows with every call: later calls did more than earlier ones",
+    "state": "`{0}` grows with every call: later calls did more than earlier ones",
+    "bound": "`{0}` grows with every call: later calls did more than earlier ones",
+    "shrinks": "`{0}` gets shorter with every call: later calls did less than earlier ones",
+    "shared": "one alternative changes `{0}`, and another was timed with the change",
+    "global": "one alternative changes `{0}`, and another was timed with the change",
+    "own": "the code assigns to {0} reads the global of that name, which did not change",
+    "setup": "setup assigns to {0} reads the notebook's variable, which did not change",
+    "axis": "the sweep sets {0} reads the notebook's variable, which did not change",
+    "drawn": "the fuzzer sets {0} reads the notebook's variable, which did not change",
+    "start": "the first call of `{0}` took over 1 s and over 1000 times as long as later ones, and nothing was compiled"
+    " or imported in it: the code may do its work only once",
+}
+_BUILD = "Create it in the body (`gen = ...`); `--restore` works if it can be copied (not for a generator)."
+_FILL = "Fill it in the body, or give `--restore`, which puts its items back before each call."
+_DONE = {
+    "emptied": _FILL,
+    "empty": "Fill it in the body, so that every call has its items.",
+    "shorter": _FILL,
+    "drained": _FILL,
+    "shrinks": _FILL,
+    "changed": "Work on a copy made in the body (`{0}.copy()`), or give `--restore`.",
+    "grows": "Create or copy it in the body (`copy.deepcopy({0})`), so that every call starts from the same state.",
+    "bound": "Set it back within the code (a global by a function), so that every call starts from the same state.",
+    "state": "Give `--restore -n 1`, which puts its state back before every call, or run it in setup until it stops"
+    " growing.",
+    "first": _BUILD,
+    "before": _BUILD,
+    "later": _BUILD,
+    "used": "Make it in the body, so that every call has its items.",
+    "file": "Open it in the body, or give `--restore`.",
+    "cache": "Time what it wraps (`{0}.__wrapped__(...)`), or call `{0}.cache_clear()` in the body.",
+    "memo": "Empty it in the body to time the work; fill it in setup to time the use of the result.",
+    "shared": "Set it in each alternative, or give each an object of its own in the setup section (`copy.deepcopy`; an"
+    " optimizer is made anew, for the parameters of the copy).",
+    "global": "Set it at the start of each alternative, or restore it at the end of the one that changes it.",
+    "own": "Pass it as an argument, or define the function in the code.",
+    "setup": "Pass it as an argument, or define the function in the setup section.",
+    "axis": "Pass it as an argument, or define the function in the setup section.",
+    "drawn": "Pass it as an argument, or define the function in the setup section.",
+    "start": "Run the cell again: if the first call is fast then, it was only start-up.",
+}
+
+
+def said(subjects: Sequence[Subject]) -> list[str]:
+    """A clause for each thing used up, names in backticks."""
+    found = dict.fromkeys(one for subject in subjects for one in subject.used_up)
+    return [what_happened(how, name) for how, name in found]
+
+
+def doubts_of_subjects(subjects: Sequence[Subject]) -> list[Doubt]:
+    """One doubt for each thing used up, with the ``rows`` it is about and those that it ``voids``."""
+    rows: dict[tuple[str, str], list[int]] = {}
+    for row, subject in enumerate(subjects):
+        for found in subject.used_up:
+            rows.setdefault(found, []).append(row)
+    return [
+        Doubt(
+            KIND,
+            what_happened(how, name) + ("; these times give no verdict." if len(subjects) > 1 else "."),
+            _DONE.get(how, "").format(name),
+            {"name": name, "how": how, "rows": concerned, "voids": concerned},
+        )
+        for (how, name), concerned in rows.items()
+    ]
+
+
+def what_happened(how: str, name: str) -> str:
+    """What happened to it, as a clause that begins with a capital; ``how`` as `Subject.used_up` has it."""
+    text = _SAID.get(how, "`{0}` left nothing to do for later calls").format(name)
+    return text[0].upper() + text[1:]

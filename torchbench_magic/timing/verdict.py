@@ -1,0 +1,244 @@
+"""The verdict of a ratio: from its interval, or from ranges where the times were not measured side by side.
+
+`verdict` is where a ratio becomes faster, slower, same or undecided. `Comparison` asks it for each row, and withdraws
+its answer where the run's own numbers speak against it (`timing.voids`, `timing.used_up`).
+
+Times of two occasions are judged by the range in which each is known to repeat. The interval of one run says where
+*its* median lies, not where the next run's would: a run's 95 % interval covers the long-run median in 5-20 % of the
+cases even on a quiet machine, because the machine drifts. So one window of time on either side decides nothing. What
+can be compared is the range of the medians of several windows:
+
+* windows of 33 ms of one run that spans 20 s at least (its range covered the long-run median in 80-100 % of trials),
+* four or more processes of one run, which sampled for 20 s at least together, or
+* four or more stored runs of one identity, source, torch and machine, spread over 20 s at least.
+
+Where one side has neither, only a change far beyond what the machine alone has been seen to do is a verdict: the ratio
+must exceed `DRIFT` (`BLIND` where the load of a run is not known), or the square of a range that is known if that is
+more. Between these ends it is undecided.
+
+The ratio of two such ranges is taken at its worst ends, ``[low / high of the baseline, high / low of the baseline]``,
+and judged as any interval is (`verdict`), so it is faster or slower only where the ranges do not overlap.
+For exchangeable windows, n on one side and m on the other, that happens by chance with probability
+``2 n! m! / (n + m)!``: the extreme case of Wilcoxon's rank-sum test. 2.9 % for four runs against four, 0.2 % for six
+windows against six, less for more. Windows of one process share its buffers and code, so it is a lower bound for them.
+
+Of many windows the range is that which six of them would have on average: from the 1/7 to the 6/7 quantile. Long
+windows will not do: they average over what moves a time within the second, and the range of six windows of 3.5 s held
+the long-run median of 12 runs in 42 % of trials only.
+
+Sources: Wilcoxon, "Individual comparisons by ranking methods", Biometrics Bulletin 1945; the exact null distribution in
+Mann and Whitney, Ann. Math. Statist. 1947. Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM 2013,
+on why repeating the run counts for more than repeating within it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from .intervals import Floats, Interval
+
+__all__ = [
+    "BLIND",
+    "DRIFT",
+    "RUNS",
+    "SPAN",
+    "Range",
+    "Single",
+    "Unpaired",
+    "judged_ranges",
+    "range_of",
+    "range_of_windows",
+    "rounds_to_decide",
+    "verdict",
+]
+
+Verdict = Literal["faster", "slower", "same", "undecided"]
+
+
+WINDOWS = 6
+"""Windows into which one run is cut at least."""
+WINDOW = 0.033
+"""Seconds of a window."""
+RUNS = 4
+"""Stored runs that make a history: the least for which disjoint ranges of two histories are below 5 % by chance."""
+SPAN = 20.0
+"""Seconds that windows or runs must span at least: a shorter time does not see the machine drift."""
+
+DRIFT = 2.5
+"""Factor by which two runs of equal code may differ, their own spread aside. Measured with 21 processes minutes apart
+on a shared 2-core guest with up to four busy neighbours, seven bodies of 1 us to 30 ms at 1 and 2 threads, every two
+compared, where runs that were held up are given no verdict: none of 2940 pairs of equal code got one (at 2.0: 0.4 %).
+At one thread a true x 1.5 gets one in 3 % of the pairs, x 2 in 13 %, x 3 in 68 %, x 4 in 81 %."""
+BLIND = 5.0
+"""The same where the load of one run is not known (another tool's, or imported): torch's median of 0.2 s was off by
++116 % at the 90th percentile on a shared machine, and either side may be the one: 2.16 squared."""
+
+
+def verdict(interval: Interval, margin: float) -> Verdict:
+    """Judge an interval of log ratios against a margin (a fraction: 0.01 is 1 %).
+
+    ``same``: the whole interval lies inside the margin. ``faster`` / ``slower``: it excludes 1, and the median
+    differs by more than the margin. Else ``undecided``, as where an end is not known: a ratio without one is no
+    measurement, whatever side of 1 the other end is on.
+    """
+    if not math.isfinite(interval.width):
+        return "undecided"
+    bound = math.log1p(margin)
+    if interval.low >= -bound and interval.high <= bound:
+        return "same"
+    if interval.low > 0 and interval.median > bound:
+        return "slower"
+    if interval.high < 0 and interval.median < -bound:
+        return "faster"
+    return "undecided"
+
+
+def rounds_to_decide(interval: Interval, rounds: int, margin: float) -> float:
+    """Estimate how many rounds in all would settle an undecided verdict; inf when the ratio sits at the margin.
+
+    The distances of the ends from the median are taken to shrink as 1 / sqrt(rounds), and the median to stay.
+    """
+    if not math.isfinite(interval.width):
+        return math.nan
+    bound, middle = math.log1p(margin), interval.median
+    above, below = interval.high - middle, middle - interval.low
+    if abs(middle) > bound:  # the end on the side of 1 has to pass it
+        shares = [(below if middle > 0 else above) / abs(middle)]
+    elif abs(middle) == bound:
+        return math.inf
+    else:  # both ends have to lie within the margin
+        shares = [above / (bound - middle), below / (bound + middle)]
+    return rounds * max(shares) ** 2
+
+
+@dataclass(frozen=True)
+class Range:
+    """Between which ends several medians lie, seconds a call.
+
+    Attributes:
+        low, high: the smallest and the largest; of more than six windows their 1/7 and 6/7 quantiles.
+        windows: how many medians.
+        of_runs: they are of whole runs (a history), not of the windows of one.
+        of_processes: they are of the processes of one run.
+    """
+
+    low: float
+    high: float
+    windows: int
+    of_runs: bool = False
+    of_processes: bool = False
+
+    def __str__(self) -> str:
+        kind = "processes" if self.of_processes else "stored runs" if self.of_runs else "windows of one run"
+        return f"{self.windows} {kind}"
+
+
+@dataclass(frozen=True)
+class Unpaired:
+    """How a row compares to one that was measured at another time.
+
+    Attributes:
+        baseline: the other row; the row itself where it is the baseline; None where there is nothing to compare with.
+        ratio, low, high: this / baseline; the ends are 0 and infinity where they are not known.
+        verdict: ``baseline``, ``faster``, ``slower``, ``same``, ``undecided``; None without a baseline.
+        reason: why it is undecided; how it was decided otherwise.
+    """
+
+    baseline: int | None
+    ratio: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    verdict: str | None = None
+    reason: str = ""
+
+
+def range_of_windows(times: Floats, sampled: float, span: float) -> Range | None:
+    """Range of the medians of windows of one run, seconds a call; None where it is too short or has too few blocks.
+
+    Args:
+        times: of one call, one value a block, in the order taken.
+        sampled: seconds that the blocks took together.
+        span: seconds from the first to the last.
+    """
+    if not span >= SPAN or len(times) < 2 * WINDOWS:  # NaN: not known
+        return None
+    count = max(WINDOWS, min(round(sampled / WINDOW), len(times) // 2))
+    medians = [np.median(part) for part in np.array_split(times, count)]
+    low, high = np.quantile(medians, [1 / (WINDOWS + 1), WINDOWS / (WINDOWS + 1)], method="weibull")
+    return Range(float(low), float(high), count)
+
+
+def range_of(medians: Sequence[float], span: float) -> Range | None:
+    """Range of the medians of whole runs, seconds a call, the first and the last of which are ``span`` s apart.
+
+    None where they are too few or too close in time.
+    """
+    if len(medians) < RUNS or span < SPAN:
+        return None
+    return Range(min(medians), max(medians), len(medians), of_runs=True)
+
+
+@dataclass(frozen=True)
+class Single:
+    """One run's time of a call, seconds.
+
+    Attributes:
+        median, low, high: with the interval of the median in this run; 0 and infinity where it has too few samples.
+        known: the range in which it repeats; None where one window of time is all there is.
+        load_known: the run recorded what else the machine did.
+        held_up: other processes held it up: the time can be many times too long.
+    """
+
+    median: float
+    low: float
+    high: float
+    known: Range | None = None
+    load_known: bool = True
+    held_up: bool = False
+
+
+def judged_ranges(this: Single, base: Single, baseline: int, margin: float) -> Unpaired:
+    """Compare a time with one of another time, row ``baseline``; ``margin`` is a fraction."""
+    if not (this.median > 0 and base.median > 0):
+        return Unpaired(baseline, math.nan, 0.0, math.inf, "undecided", "one side has no sample")
+    ratio = this.median / base.median
+    known, base_known = this.known, base.known
+    if known is None or base_known is None:
+        return _far(this, base, baseline, ratio)
+    low = min(known.low, this.median) / max(base_known.high, base.median)
+    high = max(known.high, this.median) / min(base_known.low, base.median)
+    if not low > 0:
+        return Unpaired(baseline, ratio, 0.0, math.inf, "undecided", "a range reaches down to zero")
+    word = verdict(Interval(math.log(ratio), math.log(low), math.log(high)), margin)
+    overlap = "; their ranges overlap" if word == "undecided" and low < 1 < high else ""
+    reason = f"{known} against {base_known}{overlap}"
+    return Unpaired(baseline, ratio, low, high, word, reason)
+
+
+def _far(this: Single, base: Single, baseline: int, ratio: float) -> Unpaired:
+    """The verdict where one run on a side is all there is: only a change that no drift explains is one."""
+    ranges = [side.known for side in (this, base) if side.known is not None and side.known.low > 0]
+    seen = max((known.high / known.low for known in ranges), default=1.0)
+    loaded = this.load_known and base.load_known
+    bound = max(DRIFT if loaded else BLIND, seen**2)
+    # what disturbs a run only ever adds time, so one that was held up can still be the shorter one
+    low = 0.0 if this.held_up else this.low / base.high / bound
+    high = math.inf if base.held_up or not base.low > 0 else this.high / base.low * bound
+    if low > 1 or high < 1:
+        word = "slower" if low > 1 else "faster"
+        reason = f"the change exceeds {bound:.3g} times, the most that machine drift alone does"
+        return Unpaired(baseline, ratio, low, high, word, reason)
+    side = "each side" if this.known is None and base.known is None else "one side"
+    if this.held_up or base.held_up:
+        reason = "other processes delayed one run, which can make a time many times too long"
+        return Unpaired(baseline, ratio, 0.0, math.inf, "undecided", reason)
+    reason = (
+        f"one run on {side} cannot separate a code change from machine drift, which alone can change a time up to"
+        f" {bound:.3g} times"
+    )
+    return Unpaired(baseline, ratio, 0.0, math.inf, "undecided", reason)

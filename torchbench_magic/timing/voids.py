@@ -1,0 +1,253 @@
+"""Whether a ratio can be trusted: reasons, found in the run's own numbers, to withdraw its verdict.
+
+Alternatives in adjacent blocks share what else the machine does, so load alone voids nothing. Two things do:
+
+* **Stalls.** The threads of one op wait for each other at its end. Where other processes want the cores too, that end
+  waits for a scheduler's slice (4 to 16 ms), and a block measures how often its code waits, not how long it works. That
+  is harmless while it happens to few blocks (the median does not see them) and voids the row where its *typical*
+  block, those up to its median, is one that waited (`row_void`).
+* **Spells.** The machine has states that last (a neighbour on the same processor core, a cache shared with other
+  guests), and the ratio may be another in each. Rounds of one spell are not independent, so an interval by signs is too
+  sure; it is widened by how unevenly the rounds fall on both sides of their median along the run (`spell_factor`).
+
+The rule was designed on one half of the runs of ``tests/benchmarks/busy.py`` and tested on the other; the error rates
+are in docs/method.md. A machine whose state stays the same throughout a run leaves no trace in it.
+
+Sources: the median test along the run is Mood's (Ann. Math. Statist. 1954) with the batches in the place of groups;
+dividing the number of samples by the overdispersion is the usual quasi-likelihood correction (McCullagh and Nelder,
+*Generalized Linear Models*, 2nd ed., 4.5).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from .intervals import Floats, Interval, median_interval, rounds_for_an_interval
+from .samples import Blocks, Subject
+from .verdict import DRIFT, verdict
+
+__all__ = [
+    "CO_LOAD",
+    "LEAST_WAIT",
+    "SEVERAL",
+    "WAITED",
+    "Void",
+    "are_held_up",
+    "judged_rounds",
+    "row_void",
+    "spell_factor",
+    "unlike_blocks",
+    "widened",
+]
+
+Cause = Literal["stalled", "unlike-blocks", "unsteady", "few-rounds", "few-processes"]
+
+CO_LOAD = 0.15
+"""Cores that others take beyond the idle ones, from which on they are said to be in the way."""
+SEVERAL = 1.2
+"""Mean number of own threads that wanted a core, from which on the code is one of several threads."""
+WAITED = 0.1
+"""Own threads that waited for a core, on average; a quiet machine has 0.00 to 0.02."""
+TYPICAL = 2.0
+"""Blocks up to so many times the median share the speed of the typical one. Two speeds of one code were 1.2 to 1.9
+times apart, a stall is 20 times and more."""
+STALL = 5.0
+"""How many times its quiet time a stalled block takes at least; found were 20 to 1700."""
+OWN_CORE = 0.9
+"""Processor time over wall time, of blocks in which not even one thread kept its core; on its own core it is 0.97 to
+1.0 and more."""
+OWN_SLEEP = 0.25
+"""Of the time without a processor: what is less than that is too little to be its cause."""
+SLICE = 1e-3
+"""Seconds below which a block holds no wait for a scheduler's slice (Linux: 0.75 to 4 ms at the least)."""
+ALIKE = 0.8
+"""Blocks of unlike numbers of calls last about as long (their numbers are chosen for that), at least so much of it."""
+MISPLANNED = 0.45
+"""As `ALIKE`, whatever else ran: one call of 134 us beside two of 132 is half as long, by rounding to whole calls."""
+LEAST_WAIT = 0.02
+"""Share of waiting that is put down to what lies between the blocks."""
+BATCHES, LEAST_BATCH = 8, 8
+_SIGNIFICANT = {2: 13.8, 3: 16.3, 4: 18.5, 5: 20.5, 6: 22.5, 7: 24.3}
+"""Degrees of freedom -> chi square that chance exceeds once in a thousand runs."""
+
+
+@dataclass(frozen=True)
+class Void:
+    """Why a ratio decides nothing.
+
+    Attributes:
+        cause: ``stalled``, the typical block waited for a core; ``unlike-blocks``, the blocks of the two hold unlike
+            numbers of calls for their lengths; ``unsteady``, the ratio differed from part to part of the run;
+            ``few-rounds``, ``few-processes``, there are too few for an interval.
+        row: whose blocks it is about.
+        low, high: what the cause is known by: for ``stalled`` the processor time over wall time of the typical block
+            and threads that waited; the calls in a block of the two; the smallest and largest ratio of a part; the
+            rounds, and how many an interval needs; the processes that count, of how many.
+    """
+
+    cause: Cause
+    row: int
+    low: float
+    high: float
+
+
+def are_held_up(subject: Subject, cores: int) -> bool:
+    """Whether others were in the way of the threads of a row's group: at two threads or more, not above the usable
+    cores (then they wait for each other)."""
+    seen = subject.contention
+    if seen is None or not 1 < subject.num_threads <= cores:
+        return False
+    return seen.ext > CO_LOAD if math.isnan(seen.waiting) else seen.waiting > WAITED
+
+
+def row_void(row: int, blocks: Blocks, subject: Subject, cores: int) -> Void | None:
+    """Whether the typical block of a row waited for a core; if so, its ratio decides nothing.
+
+    Any of three shows it, where own threads are known to have waited:
+
+    * the blocks up to the median had less processor time than a single thread on a core of its own (`OWN_CORE`), and
+      not by the code's own doing: all that own threads waited in the run is `OWN_SLEEP` of what they did without in
+      these blocks, or more (code that sleeps has no processor time on a quiet machine either);
+    * it is long enough to hold a wait (`SLICE`), and the waiting does not fit into the other blocks: the share of the
+      time in which own threads waited is above the share of the sampled time that lies in blocks longer than `TYPICAL`
+      medians. Where the others stalled and the typical ones did not, nearly all the time lies in the others;
+    * the typical block takes `STALL` times as long as the shortest (the 5 % point).
+
+    Code of one thread is not held up by these: its ratio is right beside six busy processes on two cores.
+    """
+    seen = subject.contention
+    if len(blocks) < 2 or not are_held_up(subject, cores) or seen is None:
+        return None
+    calls = blocks.wall / blocks.number
+    middle, short = np.percentile(calls, [50, 5])
+    typical = calls <= middle
+    busy = float(blocks.cpu[typical].sum() / max(blocks.wall[typical].sum(), 1e-12))
+    void = Void("stalled", row, busy, seen.waiting if not math.isnan(seen.waiting) else seen.ext)
+    slow = 1 - float(blocks.wall[calls <= TYPICAL * middle].sum() / max(blocks.wall.sum(), 1e-12))
+    several = seen.wanted > SEVERAL
+    long = float(np.median(blocks.wall)) > SLICE
+    waits = several and long and seen.waiting / seen.wanted > slow + LEAST_WAIT
+    without = float(np.clip(blocks.wall - blocks.cpu, 0, None).sum())
+    sleeps = seen.waiting * seen.wall < OWN_SLEEP * without
+    return void if (busy < OWN_CORE and not sleeps) or waits or (middle > STALL * short and several) else None
+
+
+def unlike_blocks(row: int, blocks: Blocks, base: Blocks, subject: Subject, cores: int) -> Void | None:
+    """Whether one side's blocks hold fewer calls and are shorter all the same.
+
+    The number of calls is chosen by the warm-up. A stall there gives one side single calls, each with the cost of
+    waking the threads, and the other a dozen that share it: 48 against 17 us of the same code. Where others were in the
+    way, blocks need to be only a little shorter; else so much as no rounding to whole calls makes them.
+    """
+    if not len(blocks) or not len(base):
+        return None
+    shorter = ALIKE if are_held_up(subject, cores) else MISPLANNED
+    mine, other = int(blocks.number[0]), int(base.number[0])
+    wall, base_wall = float(np.median(blocks.wall)), float(np.median(base.wall))
+    fewer, more = (wall, base_wall) if mine < other else (base_wall, wall)
+    return Void("unlike-blocks", row, mine, other) if mine != other and fewer < shorter * more else None
+
+
+def spell_factor(log_ratios: Floats) -> float:
+    """How many rounds count as one, at least 1: the overdispersion of the signs along the run.
+
+    The rounds, in the order taken, are cut into batches; in each the rounds below the median of all are counted. Of
+    independent rounds the counts scatter as a binomial, and the factor is chi square over its degrees of freedom. It
+    is 1 where chance alone exceeds that once in a thousand runs, and where there are too few rounds to tell (below 24).
+    """
+    n = len(log_ratios)
+    batches = min(BATCHES, n // LEAST_BATCH)
+    if batches < 3:
+        return 1.0
+    middle = np.median(log_ratios)
+    chi = 0.0
+    for part in np.array_split(log_ratios, batches):
+        below = float((part < middle).sum() + (part == middle).sum() / 2)
+        chi += (below - len(part) / 2) ** 2 / (len(part) / 4)
+    return chi / (batches - 1) if chi > _SIGNIFICANT[batches - 1] else 1.0
+
+
+def range_of_parts(log_ratios: Floats) -> tuple[float, float]:
+    """The smallest and the largest median ratio of the parts of a run."""
+    low, high = _log_range_of_parts(log_ratios)
+    with np.errstate(over="ignore"):  # of a damaged store
+        return float(np.exp(low)), float(np.exp(high))
+
+
+def _log_range_of_parts(log_ratios: Floats) -> tuple[float, float]:
+    parts = np.array_split(log_ratios, max(1, min(BATCHES, len(log_ratios) // LEAST_BATCH)))
+    medians = [float(np.median(part)) for part in parts]
+    return min(medians), max(medians)
+
+
+def stalled_rounds(rounds: Sequence[Floats], subject: Subject, cores: int) -> npt.NDArray[np.bool_]:
+    """Marks the rounds in which a block of either side stalled; none where no others were in the way. Shape (rounds,).
+
+    Args:
+        rounds: for each side the seconds of a call in each round that both took part in, shape (rounds,).
+    """
+    if not are_held_up(subject, cores) or not len(rounds[0]):
+        return np.zeros(len(rounds[0]), dtype=bool)
+    stalled: npt.NDArray[np.bool_] = np.any([times > STALL * np.median(times) for times in rounds], axis=0)
+    return stalled
+
+
+def both(one: Interval, other: Interval) -> Interval:
+    """The interval that holds both, round the median of the first: a verdict that stands on it stands on either."""
+    return Interval(one.median, min(one.low, other.low), max(one.high, other.high))
+
+
+def widened(interval: Interval, log_ratios: Floats, factor: float) -> Interval:
+    """An interval of ranks for rounds of which ``factor`` count as one: its ends lie sqrt(factor) times as far from the
+    median, in ranks."""
+    n = len(log_ratios)
+    if not math.isfinite(interval.width) or factor <= 1:
+        return interval
+    ordered = np.sort(log_ratios)
+    below = int(np.searchsorted(ordered, interval.low, "left"))
+    above = n - int(np.searchsorted(ordered, interval.high, "right"))
+    ranks = [math.floor(n / 2 - (n / 2 - k) * math.sqrt(factor)) for k in (below, above)]
+    low = float(ordered[ranks[0]]) if ranks[0] >= 0 else -math.inf
+    high = float(ordered[n - 1 - ranks[1]]) if ranks[1] >= 0 else math.inf
+    return Interval(interval.median, min(low, interval.low), max(high, interval.high))
+
+
+def far_apart(log_ratios: Floats) -> Interval | None:
+    """From the smallest to the largest median of the parts of a run, where all are farther from 1, on one side, than
+    equal code was ever seen apart (`DRIFT`). A single round may say anything: others took the processor in it."""
+    low, high = _log_range_of_parts(log_ratios)
+    far = math.log(DRIFT)
+    return Interval(float(np.median(log_ratios)), low, high) if low > far or high < -far else None
+
+
+def judged_rounds(
+    log_ratios: Floats, sides: Sequence[Floats], subject: Subject, cores: int, margin: float, row: int, alpha: float
+) -> tuple[Interval, int, Void | None]:
+    """The interval of a log ratio that its rounds can answer for, their number, and why it decides nothing where the
+    rounds alone would decide.
+
+    Args:
+        log_ratios: of each round, shape (rounds,).
+        sides: the seconds of a call of either side in each round, shape (rounds,).
+        alpha: the error rate of the interval.
+    """
+    narrow = median_interval(log_ratios, alpha, subject.look)
+    stalled = stalled_rounds(sides, subject, cores)
+    clean = median_interval(log_ratios[~stalled], alpha, subject.look)
+    interval = widened(both(narrow, clean) if stalled.any() else narrow, log_ratios, spell_factor(log_ratios))
+    if not math.isfinite(narrow.width):
+        need = rounds_for_an_interval(subject.look, alpha)
+        return interval, len(log_ratios), Void("few-rounds", row, len(log_ratios), need)
+    if not math.isfinite(interval.width) and not are_held_up(subject, cores):
+        # in spells there is no interval by ranks, and none is needed: no state of the machine makes 1 of 17
+        interval = far_apart(log_ratios) or interval
+    word = verdict(interval, margin)
+    unknown = word == "undecided" and not math.isfinite(interval.width)
+    stands = word == verdict(narrow, margin) and not unknown
+    return interval, len(log_ratios), None if stands else Void("unsteady", row, *range_of_parts(log_ratios))

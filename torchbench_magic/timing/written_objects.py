@@ -1,0 +1,370 @@
+"""What code writes into the objects that it reaches: lists and dicts, attributes, globals. Told entry by entry, and put
+back in place.
+
+The copies are shallow: which objects stand where. What these hold has copies of its own where it is reached too;
+tensors, and the dicts of optimizers and modules, are of `StateCopies`.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import FunctionType
+from typing import Any
+
+from torchbench_magic.process.code import globals_assigned
+from torchbench_magic.process.held import class_attributes
+from torchbench_magic.process.reach import (
+    Found,
+    ReachedObject,
+    attributes_held,
+    is_users_class,
+    is_users_module,
+    own_attributes,
+    slot_values,
+    slots_among,
+)
+
+from .restore import ABSENT
+
+__all__ = ["TOO_MANY", "WrittenObjects"]
+
+_MOST_KEPT = 1_000_000
+"""Items of an object that are noted; of a larger one the number is."""
+_MOST_TOLD = 10_000
+"""Entries of one object that are told one by one."""
+
+
+class TOO_MANY:  # noqa: N801  # a mark, as ABSENT is one
+    """Stands for what was too much to keep."""
+
+
+class WrittenObjects:
+    """The entries of what code reaches, as they are now.
+
+    Args:
+        found: what it reaches.
+        skipped: ids of the dicts and lists that are put back by others.
+    """
+
+    def __init__(self, found: Found, skipped: Collection[int] = ()) -> None:
+        self._places: list[_Keyed | _Whole | _Counted] = []
+        seen: set[int] = set(skipped)
+        for one in found.items.values():
+            for place in _places_of(one):
+                if id(place.held) not in seen:
+                    seen.add(id(place.held))
+                    self._places.append(place)
+        self._places += _of_functions(found.functions, seen)
+        self._of_parts: tuple[Collection[str], list[_Keyed | _Whole | _Counted]] = ((), [])
+
+    def changed(self) -> dict[str, tuple[Any, Any]]:
+        """Label -> (before, now) of each entry that holds another object: `ABSENT` where there is none, `TOO_MANY`
+        where they are too many to be told."""
+        found: dict[str, tuple[Any, Any]] = {}
+        for place in self._places:
+            entries = place.changed()
+            if len(entries) > _MOST_TOLD:
+                entries = {place.label: (ABSENT, TOO_MANY)}
+            found.update(entries)
+        return found
+
+    def parts_changed(self) -> set[str]:
+        """Labels of what can be put back by itself: attributes and keys; a list or a set as a whole."""
+        return {part for place in self._places for part in place.parts_changed()}
+
+    def put_back(self, parts: Collection[str] | None = None) -> None:
+        """Have them hold what they held, in place.
+
+        Args:
+            parts: labels of `parts_changed`; None is all.
+        """
+        if parts is not None and parts is not self._of_parts[0]:  # before each block: what is large is not looked at
+            self._of_parts = parts, [place for place in self._places if any(map(place.may_have, parts))]
+        for place in self._places if parts is None else self._of_parts[1]:
+            place.put_back(parts)
+
+    @property
+    def not_put_back(self) -> list[str]:
+        """Labels of those that are not as they were, though all was put back."""
+        return sorted({part for place in self._places for part in place.parts_changed()})
+
+
+# ---- places ---------------------------------------------------------------------------------------------------
+
+
+class _Keyed:
+    """Something with keys: a dict, the attributes of an object or of a class, globals, the variables around a function.
+
+    Args:
+        label: of the whole.
+        held: the object.
+        named: the label of an entry.
+        read: all entries now, as a new dict.
+        put: sets one, or takes it away where the value is `ABSENT`.
+        refill: empties the whole and fills it with these, where the order of keys is part of it.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        held: Any,
+        named: Callable[[Any], str],
+        read: Callable[[], dict[Any, Any]],
+        put: Callable[[Any, Any], object],
+        refill: Callable[[dict[Any, Any]], object] | None = None,
+    ) -> None:
+        self.label, self.held = label, held
+        self._named, self._read, self._put, self._refill = named, read, put, refill
+        self._was = read()
+
+    def _keys(self) -> list[Any]:
+        was, now = self._was, self._read()
+        found = [key for key, value in was.items() if now.get(key, ABSENT) is not value]
+        return found + [key for key in now if key not in was]
+
+    def changed(self) -> dict[str, tuple[Any, Any]]:
+        now = self._read()
+        return {self._named(key): (self._was.get(key, ABSENT), now.get(key, ABSENT)) for key in self._keys()}
+
+    def parts_changed(self) -> Iterator[str]:
+        return map(self._named, self._keys())
+
+    def may_have(self, part: str) -> bool:
+        return part.startswith(self.label)
+
+    def put_back(self, parts: Collection[str] | None) -> None:
+        for key in self._keys():
+            if parts is None or self._named(key) in parts:
+                self._put(key, self._was.get(key, ABSENT))
+        if parts is None and self._refill is not None and not all(map(operator.is_, self._read(), self._was)):
+            self._refill(self._was)
+
+
+class _Whole:
+    """A list, a deque, a set or a bytearray: put back as a whole, told item by item.
+
+    Args:
+        base: the class of the standard library whose methods are called: a subclass may have others of its own.
+    """
+
+    def __init__(self, label: str, held: Any, base: type) -> None:
+        self.label, self.held, self._base = label, held, base
+        self._was = self._now()
+
+    def _now(self) -> list[Any]:
+        items: Iterator[Any] = self._base.__iter__(self.held)  # type: ignore[attr-defined]
+        return list(items)
+
+    def _is_changed(self, now: list[Any]) -> bool:
+        if self._base is set:
+            return {*map(id, now)} != {*map(id, self._was)}
+        return len(now) != len(self._was) or not all(map(operator.is_, now, self._was))
+
+    def changed(self) -> dict[str, tuple[Any, Any]]:
+        was, now = self._was, self._now()
+        if not self._is_changed(now):
+            return {}
+        if self._base is set:
+            return {self.label: (_of_set(was), _of_set(now))}
+        pairs = ((at, [items[at] if at < len(items) else ABSENT for items in (was, now)])
+                 for at in range(max(len(was), len(now))))  # fmt: skip
+        return {f"{self.label}[{at}]": (one, other) for at, (one, other) in pairs if one is not other}
+
+    def parts_changed(self) -> Iterator[str]:
+        yield from [self.label] if self._is_changed(self._now()) else []
+
+    def may_have(self, part: str) -> bool:
+        return part == self.label
+
+    def put_back(self, parts: Collection[str] | None) -> None:
+        if (parts is None or self.label in parts) and self._is_changed(self._now()):
+            base: Any = self._base
+            if base in (list, bytearray):
+                base.__setitem__(self.held, slice(None), self._was)
+                return
+            base.clear(self.held)
+            (base.update if base is set else base.extend)(self.held, self._was)
+
+
+class _Counted:
+    """What holds too many items to note them: what was added to the end of a list is taken away again."""
+
+    def __init__(self, label: str, held: Any, base: type) -> None:
+        self.label, self.held, self._base = label, held, base
+        self._was = self._number()
+
+    def _number(self) -> int:
+        return int(self._base.__len__(self.held))  # type: ignore[attr-defined]
+
+    def changed(self) -> dict[str, tuple[Any, Any]]:
+        return dict.fromkeys(self.parts_changed(), (ABSENT, TOO_MANY))
+
+    def parts_changed(self) -> Iterator[str]:
+        yield from [self.label] if self._number() != self._was else []
+
+    def may_have(self, part: str) -> bool:
+        return part == self.label
+
+    def put_back(self, parts: Collection[str] | None) -> None:
+        if self._base in (list, bytearray) and (parts is None or self.label in parts):
+            base: Any = self._base
+            base.__delitem__(self.held, slice(self._was, None))
+
+
+_PLAIN = (str, bytes, int, float, bool, complex, type(None))
+
+
+def _of_set(items: list[Any]) -> Any:
+    """A set so that two can be compared; of what is no plain value nobody knows what makes two of them the same."""
+    return dict.fromkeys(items, True) if all(type(item) in _PLAIN for item in items) else set(items)
+
+
+# ---- which places an object has -------------------------------------------------------------------------------
+
+_WHOLE = (list, deque, set, bytearray)
+
+
+def _places_of(one: ReachedObject) -> Iterator[_Keyed | _Whole | _Counted]:
+    label, value = one.label, one.value
+    kind = type(value)
+    base = next((b for b in (OrderedDict, dict, *_WHOLE) if issubclass(kind, b)), None)
+    if base is not None:
+        yield _of_container(label, value, base)
+    if issubclass(kind, type):
+        yield from [_of_class(value)] if is_users_class(value) else []
+        return
+    if is_users_module(value):
+        yield _of_dict(f"{label}.", value, vars(value), lambda name: not name.startswith("__"))
+        return
+    if (own := own_attributes(value)) is not None:
+        yield _of_dict(f"{label}.", value, own, _is_no_machinery if _is_module(value) else _always)
+    elif _is_module(value) and (held := attributes_held(value)) is not None:
+        yield _of_dict(f"{label}.", value, held, lambda name: not name.startswith("_") and _is_no_machinery(name))
+    if slots := slots_among(class_attributes(kind)):
+        yield _of_slots(label, value, slots)
+    yield from (_of_class(each) for each in kind.__mro__ if is_users_class(each))
+
+
+def _of_functions(functions: Collection[FunctionType], seen: set[int]) -> Iterator[_Keyed]:
+    """The globals that these set, their attributes, and the variables of the functions around them."""
+    homes: dict[int, tuple[Any, set[str]]] = {}
+    for function in functions:
+        home = function.__globals__
+        homes.setdefault(id(home), (home, set()))[1].update(globals_assigned(function.__code__))
+        if id(function.__dict__) not in seen:
+            yield _of_dict(f"{function.__qualname__}.", function, function.__dict__, _always)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            if id(cell) not in seen:
+                seen.add(id(cell))
+                yield _of_cell(name, cell)
+    for home, names in homes.values():
+        if names and id(home) not in seen:
+            yield _of_dict("", None, home, names.__contains__)
+
+
+def _of_container(label: str, value: Any, base: Any) -> _Keyed | _Whole | _Counted:
+    if base.__len__(value) > _MOST_KEPT:
+        return _Counted(label, value, base)
+    if base in _WHOLE:
+        return _Whole(label, value, base)
+    places: dict[int, int] = {}
+
+    def named(key: Any) -> str:
+        where = repr(key) if type(key) in (str, int) else f"#{places.setdefault(id(key), len(places))}"
+        return f"{label}[{where}]"
+
+    def put(key: Any, item: Any) -> None:
+        if item is ABSENT:
+            base.pop(value, key, None)
+        else:
+            base.__setitem__(value, key, item)
+
+    def refill(items: dict[Any, Any]) -> None:
+        base.clear(value)
+        dict.update(value, items) if base is dict else [base.__setitem__(value, *pair) for pair in items.items()]
+
+    return _Keyed(label, value, named, lambda: dict(base.items(value)), put, refill)
+
+
+def _of_dict(label: str, owner: Any, held: dict[str, Any], is_told: Callable[[str], bool]) -> _Keyed:
+    """Attributes or globals that stand in a dict, which nothing else is to empty meanwhile."""
+
+    def put(name: str, value: Any) -> None:
+        if value is ABSENT:
+            held.pop(name, None)
+        else:
+            held[name] = value
+
+    def read() -> dict[str, Any]:
+        return {name: value for name, value in [*held.items()] if type(name) is str and is_told(name)}
+
+    made = _Keyed(label.rstrip("."), held, lambda name: f"{label}{name}", read, put)
+    made.owner = owner  # type: ignore[attr-defined]  # the dict may be of an object that nothing else holds
+    return made
+
+
+def _of_slots(label: str, value: Any, slots: Mapping[str, Any]) -> _Keyed:
+    def read() -> dict[str, Any]:
+        return dict(slot_values(value, slots))
+
+    def put(name: str, item: Any) -> None:
+        if item is ABSENT:
+            slots[name].__delete__(value)
+        else:
+            slots[name].__set__(value, item)
+
+    return _Keyed(label, (value, slots), lambda name: f"{label}.{name}", read, put)
+
+
+def _of_class(kind: type) -> _Keyed:
+    def put(name: str, value: Any) -> None:
+        if value is ABSENT:
+            type.__delattr__(kind, name)
+        else:
+            type.__setattr__(kind, name, value)
+
+    def read() -> dict[str, Any]:
+        return {name: value for name, value in vars(kind).items() if not name.startswith(("__", "_abc_"))}
+
+    return _Keyed(kind.__qualname__, kind, lambda name: f"{kind.__qualname__}.{name}", read, put)
+
+
+def _of_cell(name: str, cell: Any) -> _Keyed:
+    def read() -> dict[str, Any]:
+        try:
+            return {name: cell.cell_contents}
+        except ValueError:  # not bound yet
+            return {}
+
+    def put(_: str, value: Any) -> None:
+        if value is ABSENT:
+            del cell.cell_contents
+        else:
+            cell.cell_contents = value
+
+    return _Keyed(name, cell, lambda _: name, read, put)
+
+
+def _always(_: str) -> bool:
+    return True
+
+
+def _is_module(value: Any) -> bool:
+    from torch.nn import Module
+
+    return issubclass(type(value), Module)
+
+
+@functools.cache
+def _of_every_module() -> frozenset[str]:
+    from torch.nn import Module
+
+    return frozenset(vars(Module()))
+
+
+def _is_no_machinery(name: str) -> bool:
+    """Whether an attribute of a module is the user's own: not its parameters, hooks and mode, which go other ways."""
+    return name not in _of_every_module()

@@ -1,4 +1,0 @@
-"""How it looks: a result becomes a `Document`, and a document becomes text, HTML, markdown or a widget.
-
-Nothing here measures anything, and user text is never markup in any carrier.
-"""

@@ -1,1 +1,0 @@
-"""A document as text, HTML, markdown, mime bundle or page."""

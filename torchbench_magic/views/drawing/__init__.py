@@ -1,1 +1,0 @@
-"""What pictures share: axes, scales, histograms, the flame graph of any tree."""

@@ -1,1 +1,0 @@
-"""How a profile looks: the document, and each of its tables."""

@@ -1,1 +1,0 @@
-"""The pictures of a profile: memory over time, flame graph, timeline."""

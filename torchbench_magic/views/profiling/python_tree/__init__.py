@@ -1,1 +1,0 @@
-"""Where Python time went: the sampled tree of functions as a table, and in the sentence."""

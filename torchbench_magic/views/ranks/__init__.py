@@ -1,1 +1,0 @@
-"""The ranks of a job side by side: sentence, strip over time, tables."""

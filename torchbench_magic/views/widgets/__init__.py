@@ -1,1 +1,0 @@
-"""The live forms of results, where Python answers."""
