@@ -238,8 +238,18 @@ def with_doubts(frame: pd.DataFrame, doubts: Iterable[Doubt]) -> pd.DataFrame:
     Plain values: pandas copies ``attrs`` with the frame, compares them where frames are joined (``concat`` keeps them
     where they are equal), and writes them into files as JSON.
     """
-    frame.attrs["doubts"] = [{"kind": doubt.kind, "text": doubt.text} for doubt in doubts]
+    frame.attrs["doubts"] = _Plain({"kind": doubt.kind, "text": doubt.text} for doubt in doubts)
     return frame
+
+
+class _Plain(list[dict[str, str]]):
+    """A list of flat dictionaries, copied as such: pandas makes a deep copy with every column that is taken."""
+
+    def __deepcopy__(self, memo: dict[int, object]) -> _Plain:
+        return _Plain(map(dict, self))
+
+    def __reduce__(self) -> tuple[type[list[dict[str, str]]], tuple[list[dict[str, str]]]]:
+        return list, (list(self),)  # a pickled frame is read where this package is not
 
 
 # ---- insights --------------------------------------------------------------------------------------------------------
