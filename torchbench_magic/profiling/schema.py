@@ -297,8 +297,11 @@ def _without_rows(columns: tuple[tuple[str, str], ...]) -> pd.DataFrame:
 
 def _array(values: Any, dtype: str, index: pd.RangeIndex) -> Any:
     """As a Series holds them, without one where that can be: a profile has some ten tables, most of a few rows."""
-    if dtype == _MAYBE or (dtype == _COUNT and getattr(values, "dtype", None) != np.int64):
-        return pd.array(values, dtype=dtype)  # refuses fractions
+    if dtype == _MAYBE:
+        return pd.array(values, dtype=dtype)
+    if dtype == _COUNT:
+        counts = np.asarray(values)
+        return counts.astype(dtype) if counts.dtype.kind in "iu" else pd.Series(values, index, dtype)  # no fractions
     if dtype != _TEXT:
         return np.array(values, dtype=dtype)
     # `array` would make rows of equally long tuples; a column without a dtype of its own would become one of texts
