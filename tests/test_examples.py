@@ -271,6 +271,7 @@ def test_more_than_one_process_measures_on_a_cluster_and_names_the_late_ranks(
 @pytest.mark.slow
 @pytest.mark.kernel
 @pytest.mark.timeout(280)
+@pytest.mark.timed
 def test_a_finding_leads_to_its_cure(tmp_path: Path) -> None:
     shown = run("09_from_finding_to_cure.ipynb", tmp_path)
     everything = "\n".join(shown)
