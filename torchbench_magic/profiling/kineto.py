@@ -55,7 +55,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import itertools
 import os
 import re
 import sys
@@ -434,17 +433,21 @@ def living_blocks() -> dict[int, int]:
     import torch
 
     found: dict[int, int] = {}
-    every = gc.get_objects()
-    kinds = {kind for kind in set(map(type, every)) if issubclass(kind, torch.Tensor)}
-    tensors = itertools.compress(every, map(kinds.__contains__, map(type, every)))  # a second for millions of objects
+    kinds: dict[type, bool] = {}
     with without_overrides():
-        for tensor in itertools.chain.from_iterable(map(_parts, tensors)):
-            with contextlib.suppress(RuntimeError, NotImplementedError, ValueError):  # fake, meta, wrapped
-                # one that a compiler left behind is said to be on the CPU, and warns when it is asked
-                if tensor.device.type == "cpu" and type(tensor).__name__ != "FakeTensor":
-                    storage = tensor.untyped_storage()
-                    if storage.nbytes() and storage.data_ptr():
-                        found[storage.data_ptr()] = storage.nbytes()
+        for each in gc.get_objects():
+            kind = type(each)
+            wanted = kinds.get(kind)
+            if wanted is None:
+                wanted = kinds[kind] = issubclass(kind, torch.Tensor)
+            if wanted:
+                for tensor in _parts(each):
+                    with contextlib.suppress(RuntimeError, NotImplementedError, ValueError):  # fake, meta, wrapped
+                        # one that a compiler left behind is said to be on the CPU, and warns when it is asked
+                        if tensor.device.type == "cpu" and type(tensor).__name__ != "FakeTensor":
+                            storage = tensor.untyped_storage()
+                            if storage.nbytes() and storage.data_ptr():
+                                found[storage.data_ptr()] = storage.nbytes()
     return found
 
 
