@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from IPython import version_info
 from IPython.core.inputtransformer2 import TransformerManager
 
 from torchbench_magic.cell_text import Body, CellText, source_id_of
@@ -26,6 +27,8 @@ __all__ = [
     "python_of",
     "timed_statement",
 ]
+
+_COUNTS_FIRST = (9, 8)  # from this IPython on a cell is counted before `pre_run_cell` is called, not after it ran
 
 # ---- alignment -------------------------------------------------------------------------------------------------------
 # Which visible line each line of a transformed cell came from.
@@ -192,8 +195,9 @@ class Book:
     # -- keeping cells
 
     def _note(self, info: Any) -> None:
-        """``pre_run_cell``: the count is one ahead already when history is stored."""
-        number = self._shell.execution_count - (1 if info.store_history and not info.silent else 0)
+        """``pre_run_cell``: the count is one ahead already when history is stored (not up to IPython 9.7)."""
+        is_ahead = info.store_history and not info.silent and version_info >= _COUNTS_FIRST
+        number = self._shell.execution_count - (1 if is_ahead else 0)
         self._enter(info.raw_cell, getattr(info, "transformed_cell", None), number)
 
     def _rebuild(self) -> None:
@@ -210,7 +214,8 @@ class Book:
         while frame is not None:  # a cell that is not stored in the history
             if frame.f_code.co_name == "run_cell_async" and "raw_cell" in frame.f_locals:
                 seen = frame.f_locals
-                self._enter(seen["raw_cell"], seen.get("cell"), seen.get("execution_count", 0))
+                number = seen.get("execution_count", self._shell.execution_count)
+                self._enter(seen["raw_cell"], seen.get("cell"), number)
             frame = frame.f_back
 
     def _enter(self, raw: str, transformed: str | None, number: int) -> None:

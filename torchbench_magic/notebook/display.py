@@ -233,7 +233,8 @@ class ShownOnce:
     @classmethod
     def mark(cls, shell: Any, result: object, *, keeps_out: bool = True) -> None:
         """Let ``result`` not be shown again in this cell; without ``keeps_out`` it is not in ``Out[n]`` either."""
-        if not shell.display_trap.is_active:
+        trap = shell.display_trap
+        if not getattr(trap, "is_active", getattr(trap, "_nested_level", 0) > 0):  # IPython up to 9.0 has the count
             return  # no cell is running: nothing would put the hook back
         hook = sys.displayhook
         if not isinstance(hook, cls):

@@ -386,6 +386,7 @@ _BREAK = "graph break"
 _UNSUPPORTED = "Unsupported"  # the exception of what the compiler cannot trace
 _CALLED = re.compile(r"\btorch\.compile\b|\.compile\(")
 _LIMIT = re.compile(r"exceeding the (\w+) cache size limit \(currently set to (\d+)\)")
+_SHORT_LIMIT = re.compile(r"((?:accumulated_)?recompile_limit) reached")  # up to torch 2.10, which leaves out how many
 
 
 def why_given_up(frame: CompiledFrame) -> str:
@@ -396,6 +397,8 @@ def why_given_up(frame: CompiledFrame) -> str:
         return f"{frame.refused_before} of {dynamo.recompile_limit()} reached {BEFORE}"
     if (found := _LIMIT.search(frame.why)) is not None:
         return f"{found[1]} of {found[2]} reached"
+    if (found := _SHORT_LIMIT.search(frame.why)) is not None:
+        return f"{found[1]} reached"
     if is_broken_for_good(frame) and not frame.is_whole:
         return f"it cannot continue after a graph break: {break_in_words(frame.why, *frame.failed_at)[0]}"
     if frame.failure and frame.is_suppressed:

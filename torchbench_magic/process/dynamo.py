@@ -633,11 +633,21 @@ def being_compiled() -> BeingCompiled | None:
 def _guard(names: Mapping[str, Any], local: Mapping[str, Any], outer: Mapping[str, Any]) -> str:
     """Why none of what is compiled served: against the nearest of it, where torch tells each, else what it says."""
     reasons, kept = names.get("reasons"), names.get("cache_entries_for_reasons")
+    kept = kept or _chained(names.get("cache_entry"))
     said = str(names.get("recompile_reason") or "")
     if not said or not isinstance(reasons, list) or not kept:
         return said
     guards = [getattr(getattr(one, "guard_manager", None), "code_parts", ()) for one in kept]
     return nearest_reason(reasons, guards, local, outer) or said
+
+
+def _chained(entry: Any) -> list[Any]:
+    """What is compiled of a function, up to torch 2.12: each entry has the next."""
+    found = []
+    while entry is not None:
+        found.append(entry)
+        entry = getattr(entry, "next", None)
+    return found
 
 
 def _wrapped(code: CodeType, frame: Any) -> CodeType | None:

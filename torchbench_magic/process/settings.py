@@ -100,7 +100,7 @@ def of_torch() -> list[Kind]:
         Kind("inference mode", torch.is_inference_mode_enabled, _inference_mode.put, on_off("inference mode")),
         Kind("grad mode", torch.is_grad_enabled, torch.set_grad_enabled, on_off("grad mode")),
         Kind("default dtype", torch.get_default_dtype, torch.set_default_dtype, _dtype),
-        Kind("default device", _default_device, torch.set_default_device, _device),
+        Kind("default device", _default_device, _put_device, _device),
         Kind("threads", torch.get_num_threads, torch.set_num_threads, _threads),
         Kind("autocast", _autocast, _put_autocast, _autocast_words),
         Kind(
@@ -183,6 +183,15 @@ def _default_device() -> Any:
     return None if context is None else context.device
 
 
+def _put_device(value: Any) -> None:
+    import torch
+
+    torch.set_default_device(value)
+    holder = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
+    if value is None and getattr(holder, "device_context", value) is None and hasattr(holder, "device_context"):
+        del holder.device_context  # type: ignore[union-attr]  # torch 2.8 asks even None for its device
+
+
 def _device(value: Any, than: Any) -> str:
     return "no default device" if value is None else f"default device {value}"
 
@@ -241,7 +250,8 @@ def _precision_homes() -> tuple[Any, ...]:
     import torch
 
     backends: Any = torch.backends  # that of mkldnn is a module whose attributes are made at run time
-    return backends, backends.mkldnn.matmul, backends.cuda.matmul
+    homes = (backends, getattr(backends.mkldnn, "matmul", None), backends.cuda.matmul)
+    return tuple(home for home in homes if hasattr(home, "fp32_precision"))  # torch 2.9 and newer
 
 
 def _put_precision(value: tuple[str | None, ...]) -> None:
@@ -365,7 +375,7 @@ def unusual_settings() -> dict[str, Any]:
         "default device": None,
         "autocast": {"cpu": (False, torch.bfloat16), "cache": True},
         "deterministic algorithms": 0,
-        "matmul precision": ("highest", "none", "none", "none"),
+        "matmul precision": ("highest", *("none" for _ in _precision_homes())),
         "attention backends": {},  # all are on
         "anomaly detection": (False, True),
         "flush denormal": False,

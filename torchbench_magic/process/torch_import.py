@@ -16,7 +16,7 @@ from torchbench_magic.errors import MissingTool
 
 __all__ = ["OLDEST", "import_torch"]
 
-OLDEST = (2, 13)
+OLDEST = (2, 8)
 _MOST_SAID = 200
 _known: dict[str, str] = {}
 """``"failed"``: what was wrong with it; ``"checked"``: nothing is."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .kineto import collector_paused, event_type, tree_types
+from .kineto import collector_paused, event_getters, tree_types
 
 __all__ = [
     "Ints",
@@ -239,11 +239,11 @@ def read_events(results: Any, *, shapes: bool = False, memory: bool = False, lim
     Each number is a call into C++, and those calls are most of the time of a profile's result: what follows from the
     kind of an event is not asked for. Above ``limit`` events inputs, which take long, are not read.
     """
-    kineto = event_type()
     with collector_paused():
         events = results.events() if results is not None else []
         n = len(events)
         in_detail = limit is None or n <= limit
+        kineto = event_getters(results, shapes=shapes and in_detail)
         name_of, kind_of, input_of = _Numbers(), _Numbers(), _Numbers()
         methods = _inputs_of(kineto) if shapes and in_detail else ()
         read: dict[str, list[Ints]] = {}

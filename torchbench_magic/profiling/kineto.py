@@ -3,7 +3,7 @@
 The one place that knows torch's profiler by its private names: what is assumed of each, and what if it is missing.
 
 Kineto and the profiler's C++ side are on the move inside torch; what moves is mended here. Read and tried on torch
-2.13; the sources of 2.15 have the same names.
+2.13; the sources of 2.15 have the same names. What 2.8 to 2.12 lack is made good here and in `older_torch`.
 
 =============================================  ======================================  ================================
 name                                           assumed                                 where it is missing
@@ -14,7 +14,8 @@ name                                           assumed                          
                                                profiler took them
 ``_ExperimentalConfig``                        takes ``profile_all_threads``,          that option is left out: no ops
                                                ``capture_overload_names``              of threads, no overloads
-``_KinetoEvent``                               unbound getters, times in Unix ns       AttributeError with its name
+``_KinetoEvent``                               unbound getters, times in Unix ns       AttributeError with its name;
+                                                                                       three of them: `older_torch`
 ``_ProfilerEvent``, ``_ExtraFields_Allocation``  nodes of the event tree, with         no addresses of blocks: bytes
                                                addresses                               are not joined to what frees them
 ``_RecordFunctionFast``                        a range that no torch mode sees         ``record_function``: a mode of
@@ -72,7 +73,7 @@ from torchbench_magic.process.device import note_tracer
 from torchbench_magic.process.interrupts import Progress
 
 __all__ = [
-    "event_type",
+    "event_getters",
     "torch_profiler_runs",
     "marker",
     "new_profiler",
@@ -141,11 +142,21 @@ def results_of(profiler: Any) -> Any:
     return results
 
 
-def event_type() -> Any:
-    """The class of an event, for its unbound getters."""
+def event_getters(results: Any = None, *, shapes: bool = False) -> Any:
+    """What has the unbound getters of an event: its class, or up to torch 2.12 what makes good what that one lacks.
+
+    Args:
+        results: torch's kineto results, whose events will be asked.
+        shapes: whether they will be asked for the shapes of inputs.
+    """
     from torch._C import _autograd
 
-    return _autograd._KinetoEvent
+    kineto = _autograd._KinetoEvent
+    if hasattr(kineto, "activity_type"):
+        return kineto
+    from .older_torch import with_missing_getters
+
+    return with_missing_getters(kineto, results, shapes=shapes)
 
 
 def tree_types() -> TreeTypes | None:
@@ -214,6 +225,11 @@ def stop_nameless(*, switch: bool) -> None:
         _autograd._disable_profiler()
     if hasattr(profiler, "_set_is_profiler_enabled"):
         profiler._set_is_profiler_enabled(False)
+
+
+def _is_out_of_step(error: RuntimeError) -> bool:
+    """Whether torch up to 2.12 says that the profiler it is to stop does not run."""
+    return "not running" in str(error)
 
 
 # ---- paused_collector ------------------------------------------------------------------------------------------------
@@ -550,7 +566,29 @@ class Kineto:
         """Get ready to record; nothing is recorded before `start`."""
         self._profiler = new_profiler(memory=self._memory, shapes=self._shapes, all_threads=self._all_threads)
         with profiler_silenced():
-            self._profiler.prepare_trace()
+            try:
+                self._profiler.prepare_trace()
+            except RuntimeError as error:
+                if not _is_out_of_step(error):
+                    raise
+                self._prepare_again()
+
+    def _prepare_again(self) -> None:
+        """Up to torch 2.12 a profiler that was prepared and never started makes each later one fail; starting and
+        stopping one takes that back.
+
+        Raises:
+            Busy: the one that was prepared is the user's, in its warm-up: it would be ended by that.
+        """
+        ours = self._profiler.profiler
+        gc.collect()  # what only refers to itself
+        running = [each for each in _running_profilers(profiler_type()) if each is not ours]
+        if not all(_is_left_behind(each, {id(running)}) for each in running):
+            raise Busy("a torch profiler is in its warm-up; stop it first (`prof.stop()`)")
+        self._profiler.start_trace()
+        self._stop_quietly()
+        self._profiler = new_profiler(memory=self._memory, shapes=self._shapes, all_threads=self._all_threads)
+        self._profiler.prepare_trace()
 
     def start(self) -> None:
         """Start, and place the first marker."""
@@ -574,7 +612,12 @@ class Kineto:
 
     def _stop_quietly(self) -> None:
         with profiler_silenced():
-            self._profiler.stop_trace()
+            try:
+                self._profiler.stop_trace()
+            except RuntimeError as error:  # another profiler took the events: up to torch 2.12 an error
+                if not _is_out_of_step(error):
+                    raise
+                stop_nameless(switch=False)
 
     def stop(self) -> Any:
         """Place the last marker and stop; torch's kineto results, or None where another profiler took them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -151,6 +151,20 @@ def test_a_limit_an_error_that_is_suppressed_and_a_break_in_a_loop_are_given_up(
     assert found["lengths"] == "recompile_limit of 2 reached"
     assert "no such backend" in found["times"]
     assert "`print` cannot be compiled" in found["loop"]
+
+
+def test_the_short_words_of_older_torch_for_a_limit_are_read() -> None:
+    for said in ("recompile_limit reached", "accumulated_recompile_limit reached"):
+        assert why_given_up(CompiledFrame("1/0", "f", "f.py", 1, why=said)) == said
+
+
+def test_compilations_that_are_a_chain_are_read_one_by_one() -> None:
+    """As torch up to 2.12 keeps them: nearest is the second, which differs in one guard only."""
+    entry = None
+    for guards in (["n == 2", "m == 1"], ["n == 1", "m == 2"], ["n == 3", "m == 3"]):
+        entry = SimpleNamespace(next=entry, guard_manager=SimpleNamespace(code_parts=guards))
+    assert [each.guard_manager.code_parts[0] for each in dynamo._chained(entry)] == ["n == 3", "n == 1", "n == 2"]
+    assert dynamo._chained(None) == []
 
 
 @pytest.mark.slow

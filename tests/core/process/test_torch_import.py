@@ -27,8 +27,8 @@ KINDS: dict[str, tuple[dict[str, str], str]] = {
         "torch cannot be imported (RuntimeError)",
     ),
     "a torch that is too old": (
-        {"torch/__init__.py": "__version__ = '2.9.1+cpu'\nclass Tensor: pass", "torch/version.py": ""},
-        "torch 2.9.1+cpu is too old: torchbench_magic needs 2.13 or newer",
+        {"torch/__init__.py": "__version__ = '2.7.1+cpu'\nclass Tensor: pass", "torch/version.py": ""},
+        "torch 2.7.1+cpu is too old: torchbench_magic needs 2.8 or newer",
     ),
     "a torch of which half is gone": (
         {"torch/__init__.py": "", "torch/version.py": ""},
