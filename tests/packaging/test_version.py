@@ -1,4 +1,4 @@
-"""The package, what is built of it and the changelog have one version."""
+"""The package, what is built of it, the changelog and the citation have one version."""
 
 from __future__ import annotations
 
@@ -22,3 +22,10 @@ def test_what_is_built_has_the_version_of_the_package() -> None:
     assert project["project"]["dynamic"] == ["version"]
     source = (ROOT / project["tool"]["hatch"]["version"]["path"]).read_text(encoding="utf-8")
     assert re.findall(r'^__version__ = "(.*)"$', source, re.MULTILINE) == [torchbench_magic.__version__]
+
+
+def test_the_citation_has_the_version_and_the_date_of_the_changelog() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    cited = re.findall(r"^(?:version|date-released): (.*)$", citation, re.MULTILINE)
+    newest = re.findall(r"^## \[(.*)\] - (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)[0]
+    assert tuple(cited) == newest
