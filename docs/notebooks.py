@@ -14,6 +14,7 @@ import os
 import re
 import socket
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator
@@ -36,12 +37,14 @@ def main(names: list[str]) -> None:
         if not names or path.stem.startswith(tuple(names)):
             print(f"{path.name} ...", end=" ", flush=True)
             began = time.monotonic()
-            written = nbformat.writes(run(path)) + "\n"
+            book = run(path)
+            written = nbformat.writes(book) + "\n"
             if len(written.encode()) > MOST_BYTES:
                 sys.exit(f"{len(written.encode()):,} bytes, more than {MOST_BYTES:,}: show less")
             path.write_text(written, encoding="utf-8")
-            busy = f", with {len(BUSY.findall(written))} doubts of a busy machine" if BUSY.search(written) else ""
-            print(f"{time.monotonic() - began:.0f} s, {len(written.encode()) / 1000:.0f} kB{busy}")
+            busy = sum(bool(BUSY.search(str(cell.get("outputs", "")))) for cell in book.cells)
+            told = f", {busy} cells beside other work: run it again on an idle machine" if busy else ""
+            print(f"{time.monotonic() - began:.0f} s, {len(written.encode()) / 1000:.0f} kB{told}")
 
 
 def run(path: Path) -> Any:
@@ -82,7 +85,7 @@ def stored(outputs: list[Any]) -> Iterator[Any]:
             data = output.data
             data.pop("application/vnd.jupyter.widget-view+json", None)
             # our markdown is the same table; a page without scripts and styles leaves of the html words of pictures
-            if "text/markdown" in data or "<script" in data.get("text/html", ""):
+            if "text/markdown" in data or ("text/plain" in data and "<script" in data.get("text/html", "")):
                 data.pop("text/html", None)
             for kind in data:
                 if kind.startswith("text/"):
@@ -93,8 +96,9 @@ def stored(outputs: list[Any]) -> Iterator[Any]:
 
 def without_places(text: str) -> str:
     """Without folders of this machine, and without its name."""
-    places = rf"{re.escape(tempfile.gettempdir())}/[\w.-]+", *map(re.escape, {sys.prefix, str(ROOT), str(Path.home())})
-    text = re.sub("|".join(sorted(places, key=len, reverse=True)), "…", text)
+    folders = {sysconfig.get_path("purelib"), sys.prefix, str(ROOT), str(Path.home())} - {"/"}
+    places = [rf"{re.escape(tempfile.gettempdir())}/[\w.\\-]+", *map(re.escape, sorted(folders, key=len, reverse=True))]
+    text = re.sub("|".join(places), "…", text)
     return re.sub(rf"\b{re.escape(socket.gethostname())}\b", "localhost", text)
 
 
