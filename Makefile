@@ -1,4 +1,4 @@
-# make demo | test | lint | test-slow | soak | test-newest | test-matrix | bench | lab | clean
+# make demo | test | lint | test-slow | soak | test-newest | test-matrix | bench | lab | notebooks | dist | clean
 # Every path here is relative, so that the directory may have a space in its name.
 
 PYTHON ?= python3
@@ -12,9 +12,9 @@ unexport OMP_NUM_THREADS MKL_NUM_THREADS PYTHONPATH PYTHONDONTWRITEBYTECODE
 # Two files at a time, in another order each time (its seed is printed): no test asserts a time or shares a place.
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-slow soak test-newest test-matrix lint bench lab constraints debian clean
+.PHONY: demo test test-slow soak test-newest test-matrix lint bench lab notebooks dist constraints debian clean
 
-demo: .venv/for-demo ## run the quickstart in a real kernel, print its tables, write the html
+demo: .venv/for-demo ## run the quickstart in a session of its own, print its tables, write the html
 	@echo "Running examples/01_quickstart.ipynb, cell by cell: about a minute."
 	@$(PY) -m torchbench_magic demo
 
@@ -50,6 +50,16 @@ bench: .venv/for-slow-tests ## the numbers this project promises, as tables and 
 
 lab: .venv/for-demo ## open the examples in JupyterLab
 	$(PY) -m jupyterlab --notebook-dir=examples
+
+# make notebooks ONLY=07
+notebooks: debian .venv/for-slow-tests ## run the examples one after the other and store their outputs in the files; on an idle machine
+	$(PY) docs/notebooks.py $(ONLY)
+
+dist: .venv/for-slow-tests ## build what is released into dist/, check it, and run the demo from the wheel in a new environment
+	rm -rf dist
+	$(PY) -m build --no-isolation
+	$(PY) -m twine check --strict dist/*
+	$(PY) tests/packaging/from_the_wheel.py dist
 
 constraints: .venv/for-slow-tests ## write down what is installed now
 	$(PIP) install -c constraints.txt -e ".[cluster]"

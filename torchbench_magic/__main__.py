@@ -1,7 +1,7 @@
-"""``python -m torchbench_magic demo``: run the quickstart in a real kernel, print its tables, write html.
+"""``python -m torchbench_magic demo``: run the quickstart in a session of its own, print its tables, write html.
 ``python -m torchbench_magic doctor``: print what distorts measurements on this machine now.
 
-The notebook of the demo runs as a user's would: its own kernel, its own folder, one cell after the other. The written
+The notebook of the demo runs as a user's would: its own session, its own folder, one cell after the other. The written
 page holds everything it shows; it fetches nothing.
 """
 

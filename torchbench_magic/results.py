@@ -117,7 +117,7 @@ class Shown:
     """A result that a notebook displays. What draws it is found on first call, see `_gateway`."""
 
     def to_html(self, path: str | os.PathLike[str] | None = None, *, overwrite: bool = False) -> str | None:
-        """The result as one page that sorts, filters and zooms without kernel and network.
+        """The result as one page that sorts, filters and zooms without session and network.
 
         Args:
             path: the file to write, whole or not at all; a page of ours that is there is replaced. None returns the

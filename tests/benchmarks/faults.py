@@ -211,8 +211,8 @@ def warm(asked: argparse.Namespace) -> int:
                 assert counted == 1, ran.displayed
                 seconds.append(ran.seconds)
     figures = [
-        Figure("first count of a kernel", seconds[0], "s"),
-        Figure("first count of a second kernel, after the first was shut down", seconds[1], "s", 1.0),
+        Figure("first count of a session", seconds[0], "s"),
+        Figure("first count of a second session, after the first was shut down", seconds[1], "s", 1.0),
     ]
     return record("faults_warm", figures, cell=cell)
 

@@ -38,7 +38,7 @@ EVERY = (
 )
 FIRST = EVERY.index("_timer.explore()")  # the cells from here on are widgets
 RESTART = "async () => { await window.jupyterapp.shell.currentWidget.context.sessionContext.restartKernel(); }"
-SAID = "The kernel does not answer"
+SAID = "The session does not answer"
 # Marks that ipywidgets draws before the parts of a widget without a kernel and that are seen.
 CHAINS = """e => [e, ...e.querySelectorAll("*")].filter((part) => {
     const mark = getComputedStyle(part, "::before");
@@ -136,7 +136,7 @@ def test_a_measurement_whose_kernel_ends_says_so(visit: Any, server: Any, shots:
     live = code_cells(page).nth(1).locator(".jp-OutputArea .torchbench-live")
     expect(rows(live)).to_have_count(2, timeout=90_000)
     page.evaluate(RESTART)
-    expect(live).to_contain_text("The kernel ended before this measurement did", timeout=20_000)
+    expect(live).to_contain_text("The session ended before this measurement did", timeout=20_000)
     expect(live.get_by_role("button", name="Stop")).to_be_hidden()
     assert live.evaluate(CHAINS) == 0
     page.screenshot(path=shots / "lab-killed.png")

@@ -165,7 +165,7 @@ def test_a_saved_widget_in_the_html_manager_is_a_table_with_its_controls_off(
     frame: FrameLocator = page.frame_locator("iframe")
     shown = frame.locator(".torchbench-live")
     expect(rows(shown)).to_have_count(len(comparison_of().frame), timeout=30_000)
-    expect(shown.get_by_text("The kernel does not answer")).to_be_visible(timeout=10_000)
+    expect(shown.get_by_text("The session does not answer")).to_be_visible(timeout=10_000)
     assert shown.locator(".torchbench-controls").evaluate("e => e.inert")
     sorts_by_click_and_by_key(shown, "median")
     page.screenshot(path=shots / "like-html-manager.png", full_page=True)

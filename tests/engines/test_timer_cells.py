@@ -82,7 +82,7 @@ def test_an_exception_of_the_code_ends_the_cell_on_its_own_line(kernel: Kernel) 
         ("%timer --engines nowhere sum((1, 2))", "ipcluster start -n 2 --profile=nowhere"),
         ("%timer --engines engines --processes sum((1, 2))", "use either processes"),
         ("%timer --engines engines --callgrind sum((1, 2))", "--callgrind counts the same on every engine"),
-        ("%%timer --engines engines --cpp\nf();", "--cpp is compiled and timed in this kernel"),
+        ("%%timer --engines engines --cpp\nf();", "--cpp is compiled and timed in this session"),
         ("%%timer --engines engines\nimport asyncio\nawait asyncio.sleep(0)", "code that awaits is timed in this"),
     ],
 )

@@ -486,7 +486,7 @@ def test_what_does_not_go_with_engines_is_refused_in_one_line(cluster: RunningCl
         Plan(engines="engines", processes=2)
     with pytest.raises(OptionError, match="--callgrind counts the same on every engine"):
         measured({"a": "sum((1, 2))"}, counting=Counting(100))
-    with pytest.raises(OptionError, match="code that awaits is timed in this kernel"):
+    with pytest.raises(OptionError, match="code that awaits is timed in this session"):
         compare_on_engines(task({"a": "await f()"}), awaits=True)
 
 

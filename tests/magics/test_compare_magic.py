@@ -134,10 +134,10 @@ def test_what_several_kernels_say_of_a_pair_is_said(at: Any, run: Run, monkeypat
     cell = "%%timer -n 20 -r 10 --save runs.sqlite\n# --- one\nsum(x)\n# --- other\nsum(x) + sum(x) + sum(x)"
     run(at, cell)
     run(at, cell)
-    assert "kernels" not in run(at, "%tcompare runs.sqlite")
+    assert "sessions" not in run(at, "%tcompare runs.sqlite")
     monkeypatch.setattr(point_run, "KERNEL", "another")
     run(at, cell)
-    said = "Over 2 kernels other is "
+    said = "Over 2 sessions other is "
     assert said in run(at, "%tcompare runs.sqlite")
     assert said in run(at, "%tcompare --last runs.sqlite")
 

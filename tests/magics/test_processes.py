@@ -28,8 +28,8 @@ def at(loaded: InteractiveShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--processes 0", "--processes '0': give a whole number of at least 2; without --processes, this kernel"),
-        ("--processes 1", "--processes '1': give a whole number of at least 2; without --processes, this kernel"),
+        ("--processes 0", "--processes '0': give a whole number of at least 2; without --processes, this session"),
+        ("--processes 1", "--processes '1': give a whole number of at least 2; without --processes, this session"),
         ("--processes 2.5", "--processes '2.5': "),
         ("--processes 9999", "--processes '9999': give a whole number up to 1000"),
         pytest.param("--processes 2 --clock device", "--clock device", marks=pytest.mark.slow),  # these start processes

@@ -439,9 +439,9 @@ def _refuse(task: Task, *, awaits: bool) -> None:
     if task.counting is not None:
         raise OptionError("--callgrind counts the same on every engine: use only one of --callgrind and --engines")
     if isinstance(task, SnippetTask):
-        raise OptionError("--cpp is compiled and timed in this kernel: use only one of --cpp and --engines")
+        raise OptionError("--cpp is compiled and timed in this session: use only one of --cpp and --engines")
     if awaits:
-        raise OptionError("code that awaits is timed in this kernel, whose event loop it needs: leave out --engines")
+        raise OptionError("code that awaits is timed in this session, whose event loop it needs: leave out --engines")
 
 
 class _Run:

@@ -239,8 +239,8 @@ class Server:
         if self._preloaded:
             what = f"starting valgrind with {', '.join(self._preloaded)}, which the code uses"
         if lease.is_shared:
-            return f"{what}, once for all kernels"
-        return f"{what}, once in a kernel ({lease.why_alone})" if lease.why_alone else f"{what}, once in a kernel"
+            return f"{what}, once for all sessions"
+        return f"{what}, once in a session ({lease.why_alone})" if lease.why_alone else f"{what}, once in a session"
 
     @staticmethod
     def _hangs(waited: float, passed: float) -> str:

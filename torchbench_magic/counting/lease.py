@@ -216,7 +216,7 @@ def idle_seconds() -> float:
     except ValueError:
         seconds = math.nan
     if not 0 <= seconds < math.inf:
-        raise ValueError(f"{_IDLE_VARIABLE}={ascii(text)[:40]}: give seconds, or 0 if kernels are not to share")
+        raise ValueError(f"{_IDLE_VARIABLE}={ascii(text)[:40]}: give seconds, or 0 if sessions are not to share")
     return seconds
 
 
@@ -458,7 +458,7 @@ class _MeetingPlace:
                 return fcntl.flock(self._open, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() > until:
-                    raise TimeoutError(errno.ETIMEDOUT, "another kernel holds it", self.folder) from None
+                    raise TimeoutError(errno.ETIMEDOUT, "another session holds it", self.folder) from None
                 time.sleep(0.02)
 
     def __enter__(self) -> Self:

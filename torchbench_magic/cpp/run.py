@@ -126,10 +126,10 @@ def try_out(name: str, library: Path, threads: int, progress: Progress = NO_PROG
     if code < 0:
         raise SnippetError(
             f"{name} crashed in its first call ({signal.Signals(-code).name}): it was called in a separate process;"
-            " the kernel is unaffected"
+            " the session is unaffected"
         )
     if code != _RETURNED:
-        raise SnippetError(f"{name} ended its process (exit code {code}) in its first call; the kernel is unaffected")
+        raise SnippetError(f"{name} ended its process (exit code {code}) in its first call; the session is unaffected")
     with contextlib.suppress(OSError):
         seen.touch(mode=0o600)
 
@@ -416,7 +416,7 @@ class SnippetBodies:
     def _doubts(self) -> Sequence[Doubt]:
         found = []
         if private := next((s.why_private for s in self._snippets.values() if s.why_private), ""):
-            text = f"Compiled snippets are kept for this kernel only: {private}."
+            text = f"Compiled snippets are kept for this session only: {private}."
             way = "Set XDG_CACHE_HOME to a folder that you, and nobody else, can write to."
             found.append(Doubt("private-cache", text, way))
         for name, why in [(name, snippet.why_anew) for name, snippet in self._snippets.items() if snippet.why_anew]:

@@ -47,8 +47,8 @@ def under(diagnosis: Diagnosis) -> Sequence[Document]:
     """The self-test, where there was one."""
     if not diagnosis.self_test:
         return ()
-    said = "Self-test: code compared with itself as by %%timer. In this kernel, differences of half the"
-    said += " interval's width can be resolved; another kernel may differ by up to 3 %, see `--processes`."
+    said = "Self-test: code compared with itself as by %%timer. In this session, differences of half the"
+    said += " interval's width can be resolved; another session may differ by up to 3 %, see `--processes`."
     if diagnosis.partial:
         said += " It was interrupted: this is what was measured until then."
     sentence = (Phrase(_resolution(diagnosis)),)

@@ -29,7 +29,7 @@ _DTYPES = frozenset(
 )
 _TORCHS_OWN = "torch's own code breaks it"  # as `process.compile_watch` says it
 _KEPT_OVER = "kept over the graph break"  # as `process.dynamo` says it
-_RUN_AGAIN = "Run the cell again before you judge its time: compiled code stays until the kernel restarts."
+_RUN_AGAIN = "Run the cell again before you judge its time: compiled code stays until the session ends."
 _RESET = re.compile(r"\b(?:_dynamo|compiler)\.reset\(")
 _VOIDING = frozenset({"clock-set", "not-run", "no-steps"})
 

@@ -309,7 +309,7 @@ class Trials:
         first = calls.call(self._limit_s)
         compile_time, changed = float("nan"), change.changed
         if change.compiles and graphs_compiled() == before and has_compiled_code(site):
-            changed = "compiled earlier in this kernel and reused: the time to compile was not measured"
+            changed = "compiled earlier in this session and reused: the time to compile was not measured"
             first = calls.call(self._limit_s)
         elif change.compiles:
             if graphs_compiled() == before:

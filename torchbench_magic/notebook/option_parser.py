@@ -110,7 +110,7 @@ def looks_like_levers(text: str) -> bool:
 
 def read_processes(text: str) -> int:
     if not _is_whole(text) or int(text) < 2:
-        raise ValueError("give a whole number of at least 2; without --processes, this kernel measures")
+        raise ValueError("give a whole number of at least 2; without --processes, this session measures")
     return read_count(text, MOST_PROCESSES)
 
 

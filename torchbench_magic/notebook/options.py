@@ -160,14 +160,14 @@ class TimerOptions(SharedOptions, Plan):
         help="Measure in N new processes, one after the other, and judge the ratios over them: memory addresses alone"
         " change a ratio by up to 3 %. Setup runs in each of them; the variables that the code uses are sent there."
         " Without N, as many as an exact interval needs: 6 for two alternatives.",
-        shown_default="this kernel only",
+        shown_default="this session only",
     )  # fmt: skip
     engines = inherited(
         "--engines", metavar="PROFILE",
         help="Measure on the engines of a running ipyparallel cluster, given by its profile or its id. With --sweep"
         " or --fuzz each point is measured on one engine; otherwise every engine measures everything, as an environment"
         " of its own. Only one engine per host works at a time. What the code uses is sent there, up to 64 MB.",
-        shown_default="this kernel",
+        shown_default="this session",
     )  # fmt: skip
     levers = inherited(
         "--try", metavar="[LEVER,...]", parse=read_levers, bare=(), is_value=looks_like_levers,

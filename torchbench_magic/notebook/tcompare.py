@@ -33,7 +33,7 @@ _HELP = f"""Compare results, whenever they were measured.
 NAME is a variable that holds a Comparison, a list of them (`runs`, `runs[-1]`), torch Measurements, or a Profile; PATH
 is a file that --save wrote. Alternatives that were measured side by side keep their ratios. Rows of different runs are
 `undecided` until both sides are known to repeat within a range: by 20 s of samples, or by four stored runs. If the
-runs come from several kernels, the ratio over the kernels is given too, as `%%timer --processes` measures it in one
+runs come from several sessions, the ratio over them is given too, as `%%timer --processes` measures it in one
 run. The result is a Comparison: it is returned, shown, and kept as `_tcompare`.
 
 Two profiles (`%tcompare before after`, the first is the baseline) give a ProfileDiff: time and bytes per line and per

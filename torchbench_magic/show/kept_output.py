@@ -23,8 +23,8 @@ WITHOUT_KERNEL = (
 )
 """Style: ipywidgets puts a red broken chain before each part of a widget that has no kernel, good tables too."""
 
-_GONE = "The controls of this view need the kernel that made it: run the cell again to get them back."
-_NOTE = "live controls need a running kernel; the table shows the last state"
+_GONE = "The controls of this view need the session that made it: run the cell again to get them back."
+_NOTE = "live controls need a running session; the table shows the last state"
 
 
 class Lasting:

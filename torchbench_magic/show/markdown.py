@@ -60,6 +60,9 @@ def _table(table: Table, written: _Written) -> str:
         if group.title and group.sums:
             sums = [_cell(group.sums[at], column, False) for at, column in shown[1:]]
             rows.append([f"**{_escaped(group.title)}**", *sums])
+        elif group.title and not any(cell.flat for row in group.rows for cell in row.cells):
+            # cells with a flat form say themselves where they belong; these would be read as rows of the group above
+            rows.append([f"**{_escaped(group.title)}**", *[""] * (len(shown) - 1)])
         rows += [[_cell(row.cells[at], column, bool(group.title)) for at, column in shown] for row in group.rows]
     rows += [[_cell(row.cells[at], column, False) for at, column in shown] for row in table.totals]
     if not rows:

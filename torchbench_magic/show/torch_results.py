@@ -285,7 +285,7 @@ def _events(events: EventList, *notes: StyledText) -> Document:
         Phrase(f" has {units.percent(_share(top.self_cpu_time_total / 1e6, whole))} % of the self time"),
     )
     built = _event_columns(rows, whole)
-    scope = f"Self time of all events: {units.seconds_text(whole)}; those of the kernel's own threads are among them."
+    scope = f"Self time of all events: {units.seconds_text(whole)}; those of Jupyter's own threads are among them."
     return Document(
         kind="profile",
         sentence=sentence,

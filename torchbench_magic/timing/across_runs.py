@@ -402,16 +402,16 @@ class KernelRatios:
         alone = Counter(self.verdicts.values())
         ways = {"same": f"the same as {{}} within {100 * self.margin:g} %", "undecided": "undecided against {}"}
         is_what = ways.get(word, f"{word} than {{}}").format(f"`{self.names[1]}`")
-        said = f"Over {count} kernels `{self.names[0]}` is {is_what}{self.point}"
+        said = f"Over {count} sessions `{self.names[0]}` is {is_what}{self.point}"
         shown = units.ratio(ratio.median, ratio.low, ratio.high, digits=3)
         text = f"{said}: {shown} ({units.interval(ratio.low, ratio.high)})."
         if word == "undecided" and (sides := [f"{way} in {alone[way]}" for way in ("faster", "slower") if alone[way]]):
-            text += f" Within one kernel it was {' and '.join(sides)}."
+            text += f" Within one session it was {' and '.join(sides)}."
         of = {"names": self.names, "point": self.point, "kernels": count, "verdict": word}
         facts = {"name": " ".join((*self.names, self.point)), **of}
         need = least_processes(self.family)
         if assumes_normal(count, alpha):
-            text += f" With so few kernels the interval assumes a normal distribution; {need} need no such assumption."
+            text += f" With so few sessions the interval assumes a normal distribution; {need} need no such assumption."
         return Doubt("kernels", text, "", facts | {"ratio": ratio.median, "low": ratio.low, "high": ratio.high})
 
 

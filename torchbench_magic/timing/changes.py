@@ -193,7 +193,7 @@ def slowed_by(hooks: Iterable[str]) -> list[Doubt]:
     found = [*hooks, *(["torch.autograd.set_detect_anomaly(True)"] if torch.is_anomaly_enabled() else [])]
     if not found:
         return []
-    text = f"Active in this kernel, and slowing the timed code: {', '.join(found)}. Ratios change with it, too."
+    text = f"Active in this session, and slowing the timed code: {', '.join(found)}. Ratios change with it, too."
     way = "Switch it off and measure again, unless you want to measure with it."
     return [Doubt("hooks", text, way, {"active": found})]
 

@@ -247,7 +247,7 @@ class Comparison(Storable):
 
     @cached_property
     def of_this_kernel(self) -> tuple[int, ...]:
-        """Rows that one kernel decided by less than ratios move from kernel to kernel; see `kernel_spread`."""
+        """Rows that one session decided by less than ratios move from session to session; see `kernel_spread`."""
         judged = self._frame[["ratio", "verdict", "method"]].itertuples(index=False)
         return tuple(i for i, row in enumerate(judged) if is_of_this_kernel(*row))
 

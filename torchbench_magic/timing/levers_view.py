@@ -117,7 +117,7 @@ def _others(tried: Sequence[_Tried]) -> Iterator[tuple[str, list[str]]]:
         elif not each.trial.result:
             yield f" is {times}; results were not compared", [each.name]
         else:
-            yield f" is {times} in this kernel, too little to count on in another", [each.name]
+            yield f" is {times} in this session, too little to count on in another", [each.name]
     nothing = [each.name for each in tried if each.verdict in ("same", "slower")]
     if nothing:
         yield ": no faster", nothing

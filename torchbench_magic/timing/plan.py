@@ -140,7 +140,7 @@ class Plan:
         numbers = range(2, MOST_PROCESSES + 1) if isinstance(self.processes, int) else (None, "auto")
         if self.processes not in numbers:
             raise OptionError(
-                f'processes: give a whole number from 2 to {MOST_PROCESSES}, or "auto"; one kernel alone is measured'
+                f'processes: give a whole number from 2 to {MOST_PROCESSES}, or "auto"; one session alone is measured'
                 " without it"
             )
         if self.engines is not None and self.processes is not None:

@@ -274,7 +274,7 @@ def in_this_kernel(made: Comparison) -> Iterator[Doubt]:
     if not rows:
         return
     text = (
-        f"{row_names(made, rows)}: the difference may hold in this kernel only; memory addresses alone change a"
+        f"{row_names(made, rows)}: the difference may hold in this session only; memory addresses alone change a"
         f" ratio by"
         f" up to {SPREAD * 100:.0f} %, rarely by more."
     )
@@ -670,7 +670,7 @@ def _faults(made: Comparison) -> Iterator[Doubt]:
             f"{row_name(made, i)} has {faults[i]:.0f} page faults per call, which take much of its time:"
             " the system provides fresh memory for each result above 32 MiB."
         )
-        action = "Reuse a tensor (`out=`), or start the kernel with `MALLOC_MMAP_THRESHOLD_=4294967296`."
+        action = "Reuse a tensor (`out=`), or start the session with `MALLOC_MMAP_THRESHOLD_=4294967296`."
         yield Doubt("page-faults", text, action, {"rows": heavy, "faults": float(faults[i])})
 
 

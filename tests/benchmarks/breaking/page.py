@@ -19,7 +19,7 @@ The tables are made by `python tests/benchmarks/faults.py --page` from what `tes
 _INTERRUPTS = """\
 ## Ctrl-C at a random moment
 
-A kernel runs a cell and receives SIGINT at a random moment of the whole run; every second time it receives another one
+A session runs a cell and receives SIGINT at a random moment of the whole run; every second time it receives another one
 up to 0.3 s later. Afterwards another cell checks torch's profiler (its switch, and the memory that 20,000 plain calls
 take), trace and profile functions, `sys.monitoring`, tracemalloc, module hooks, the garbage collector, the settings
 of torch, random generators, threads, file descriptors and the targets of 0, 1 and 2, signal handlers, temporary files
@@ -29,7 +29,7 @@ traceback with a frame of this package, or a lost interrupt.
 _KILLS = """\
 ## SIGKILL at a random moment
 
-A fresh kernel is killed while it runs a cell. A fault is a process or a temporary folder that still exists a minute
+A fresh session is killed while it runs a cell. A fault is a process or a temporary folder that still exists a minute
 later.
 """
 _FUZZ = """\
@@ -41,7 +41,7 @@ by an error of this package; anything else is a fault. Memory is the amount abov
 _WARM = """\
 ## The first count
 
-Seconds that a `%%timer --callgrind` cell takes in a new kernel.
+Seconds that a `%%timer --callgrind` cell takes in a new session.
 """
 _COLUMNS: Mapping[str, Sequence[tuple[str, str]]] = {
     "interrupts": (
@@ -55,7 +55,7 @@ _COLUMNS: Mapping[str, Sequence[tuple[str, str]]] = {
     ),
     "kills": (
         ("cell", "cell"),
-        ("kernels", "kernels killed"),
+        ("kernels", "sessions killed"),
         ("running", "while it ran"),
         ("longest", "gone after, s at most"),
         ("faults", "faults"),

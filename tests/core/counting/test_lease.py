@@ -249,7 +249,7 @@ def test_a_folder_that_is_not_this_user_s_alone_is_not_used_and_the_progress_say
     assert pid is not None
     server.close()
     assert gone(pid)
-    assert all(f"once in a kernel ({folder}: " in what for what in told)
+    assert all(f"once in a session ({folder}: " in what for what in told)
     assert told
 
 
@@ -269,7 +269,7 @@ def test_the_user_s_own_folder_for_sockets_is_taken_where_there_is_one(
 @pytest.mark.parametrize("text", ["x", "-1", "nan", "inf", "1h", "\udc80"])
 def test_an_idle_time_that_cannot_be_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("TORCHBENCH_MAGIC_COUNT_IDLE", text)
-    with pytest.raises(NotStarted, match=r"^TORCHBENCH_MAGIC_COUNT_IDLE=.*: give seconds, or 0 if kernels are not"):
+    with pytest.raises(NotStarted, match=r"^TORCHBENCH_MAGIC_COUNT_IDLE=.*: give seconds, or 0 if sessions are not"):
         Server().begin()
 
 

@@ -154,7 +154,7 @@ def test_what_counts_starts_beside_the_compiler_and_is_there_before_anything_is_
         seen.clear()
         compare("y;", Counting(10))
         assert seen["compiling 1 snippet"]
-        assert seen["starting valgrind, once in a kernel"]
+        assert seen["starting valgrind, once in a session"]
         assert server.pid is not None
         assert not server.is_starting
     finally:
@@ -216,7 +216,7 @@ def library_that(does: str, folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("does", "told"),
     [
-        ("*(volatile int*)0 = 1;", r"a crashed in its first call \(SIGSEGV\).*the kernel is unaffected"),
+        ("*(volatile int*)0 = 1;", r"a crashed in its first call \(SIGSEGV\).*the session is unaffected"),
         ("abort();", r"a crashed in its first call \(SIGABRT\)"),
         ("exit(7);", r"a ended its process \(exit code 7\)"),
     ],

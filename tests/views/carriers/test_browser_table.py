@@ -344,7 +344,7 @@ def test_the_widget_says_so_when_python_does_not_answer(page: Page, tmp_path: Pa
     expect(line).to_be_hidden()
     rows.nth(1).click()
     assert len(page.evaluate("model.sent")) == 2
-    expect(line).to_contain_text("The kernel does not answer", timeout=4000)
+    expect(line).to_contain_text("The session does not answer", timeout=4000)
     off = page.locator(".torchbench-controls")
     assert off.evaluate("e => e.inert"), "what nobody hears is off"
     page.get_by_role("button", name="median").click()
@@ -365,7 +365,7 @@ def test_a_widget_that_the_front_end_marks_as_lost_says_so_at_once(page: Page, t
     expect(line).to_be_hidden()
     box.evaluate("e => e.classList.add('jupyter-widgets-disconnected')")
     page.evaluate("model.lived()")
-    expect(line).to_contain_text("The kernel does not answer", timeout=1000)
+    expect(line).to_contain_text("The session does not answer", timeout=1000)
     assert page.locator(".torchbench-controls").evaluate("e => e.inert")
 
 

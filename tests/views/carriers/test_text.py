@@ -173,6 +173,14 @@ def test_nothing_that_was_named_is_markdown_or_markup() -> None:
     assert "``f(`a`) \\| g``" in shown
 
 
+def test_rows_that_do_not_say_where_they_belong_stand_below_the_name_of_their_group() -> None:
+    columns = (Column("threads", "threads", kind="number"), Column("time", "time", kind="number"))
+    groups = [Group((Row((Cell("1"), Cell("7.5"))),), title=name) for name in ("bmm", "a*b")]
+    shown = markdown.render(Document("k", (), (Table("t", columns, tuple(groups)),)))
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines() if line][2:]
+    assert cells == [["**bmm**", ""], ["1", "7.5"], ["**a\\*b**", ""], ["1", "7.5"]]
+
+
 def test_a_profile_as_markdown_names_every_line_by_its_place() -> None:
     shown = profile_of().to_markdown()
     assert "In\\[2\\]:9" in shown

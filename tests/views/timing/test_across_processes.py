@@ -15,7 +15,7 @@ from torchbench_magic.timing.columns_view import in_how_many
 
 @pytest.mark.parametrize(("ratio", "said"), [(1.02, True), (0.98, True), (1.05, False), (0.9, False), (1.0, False)])
 def test_a_verdict_of_one_kernel_that_the_next_may_turn_round_says_so(ratio: float, said: bool) -> None:
-    assert [str(phrase.text) for phrase in in_how_many(pair(1e-6, ratio * 1e-6))] == [", in this kernel"] * said
+    assert [str(phrase.text) for phrase in in_how_many(pair(1e-6, ratio * 1e-6))] == [", in this session"] * said
 
 
 def test_processes_have_decided_for_the_next_kernel_too() -> None:

@@ -131,8 +131,8 @@ class Timer(torch_timer.Timer):
         """Count the instructions of the statement under Callgrind, in about a second after the first count.
 
         ``globals`` may hold anything that can be pickled by cloudpickle, and tensors; `CopyIfCallgrind` is taken but
-        not needed. The process that counts is started once for all kernels (10 to 30 seconds) and forks for each count,
-        so that two counts of one statement are the same number.
+        not needed. The process that counts is started once for all sessions (10 to 30 seconds) and forks for each
+        count, so that two counts of one statement are the same number.
 
         Args:
             number: calls of the statement that are counted.

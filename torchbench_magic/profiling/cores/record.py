@@ -231,7 +231,7 @@ class SideWatch:
             self.problem = "this system has no /proc/PID/task, where Linux counts how long threads wait for a core"
             return
         if not os.access("/proc/self/schedstat", os.R_OK):
-            self.problem = "the kernel does not count how long threads wait for a core (no /proc/PID/schedstat)"
+            self.problem = "the system does not count how long threads wait for a core (no /proc/PID/schedstat)"
             return
         ignored = ",".join(map(str, sorted(self._ignored)))
         command = [sys.executable, "-I", "-S", str(_SCRIPT), str(os.getpid()), str(PERIOD * 1e3), ignored]

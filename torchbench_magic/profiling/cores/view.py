@@ -71,7 +71,7 @@ def cores_footer(profile: Profile) -> Iterator[StyledText]:
     if seen is None:
         return
     said = [f"Cores: {seen.verdict} = {_MEANING[seen.verdict]}."] if seen.verdict in _MEANING else []
-    said.append("Threads: those of this process (without the kernel's own) and of the processes it started.")
+    said.append("Threads: those of this process (without Jupyter's own) and of the processes it started.")
     yield (Phrase(" ".join(said)),)
     for missing in seen.missing:
         yield (Phrase(f"Not available: {missing}"),)

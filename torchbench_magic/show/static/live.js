@@ -48,7 +48,7 @@ export default {
       stop.textContent = model.get("stopping") ? "stopping" : "Stop";
       way.textContent = way.title = model.get("can_stop") ? "keeps partial results" : "interrupt the kernel to stop and keep partial results";
       if (!isLost()) return;
-      what.textContent = what.title = "The kernel ended before this measurement did. Run the cell again.";
+      what.textContent = what.title = "The session ended before this measurement did. Run the cell again.";
       time.textContent = way.textContent = "";
       track.hidden = stop.hidden = true;
       clearTimeout(asking);

@@ -7,7 +7,7 @@ import { h } from "./makers.js";
 import { mount } from "./table_explorer.js";
 
 const PATIENCE = 2000; // ms
-const SILENT = "The kernel does not answer (busy, restarted or ended), so the controls are off. The table stays and can be "
+const SILENT = "The session does not answer (busy, restarted or ended), so the controls are off. The table stays and can be "
   + "sorted. Run the cell again to use the controls.";
 const NEXT = "margin:8px 0 0;padding:1px 0 1px 9px;border-left:3px solid #cf4f2c;font:12.5px/19px var(--jp-ui-font-family,sans-serif);"
   + "color:var(--jp-ui-font-color1,inherit)";

@@ -137,7 +137,7 @@ def test_a_verdict_of_one_kernel_that_the_next_may_turn_round_says_so(ratio: flo
     assert made.frame["verdict"][1] == ("same" if ratio == 1 else "slower" if ratio > 1 else "faster")
     assert made.of_this_kernel == ((1,) if said else ())
     texts = [doubt.text for doubt in doubts_of(made) if doubt.kind == "this-kernel"]
-    text = "bmm: the difference may hold in this kernel only; memory addresses alone change a ratio by up to 3 %,"
+    text = "bmm: the difference may hold in this session only; memory addresses alone change a ratio by up to 3 %,"
     assert texts == ([f"{text} rarely by more."] if said else [])
 
 

@@ -43,8 +43,8 @@ def test_kernels_that_say_opposite_things_decide_nothing_together() -> None:
     made = side_by_side(named(runs(TURNS)))
     (doubt,) = of_kind(made, "kernels")
     assert doubt.facts["verdict"] == "undecided"
-    assert doubt.text.startswith("Over 6 kernels `bmm` is undecided against `mul`: 1.0")
-    assert doubt.text.endswith(" (0.98 … 1.03). Within one kernel it was faster in 2 and slower in 2.")
+    assert doubt.text.startswith("Over 6 sessions `bmm` is undecided against `mul`: 1.0")
+    assert doubt.text.endswith(" (0.98 … 1.03). Within one session it was faster in 2 and slower in 2.")
     assert made.warnings[0] is doubt
     assert not of_kind(made, "this-kernel")
 
@@ -62,19 +62,19 @@ def test_a_ratio_at_another_thread_count_is_still_of_one_kernel() -> None:
 def test_kernels_that_agree_decide_though_each_alone_may_be_an_accident() -> None:
     (doubt,) = of_several_kernels(runs([1.02, 1.021, 1.022, 1.023, 1.024, 1.025]))
     assert doubt.facts["verdict"] == "slower"
-    assert doubt.text.startswith("Over 6 kernels `bmm` is slower than `mul`: 1.02")
+    assert doubt.text.startswith("Over 6 sessions `bmm` is slower than `mul`: 1.02")
     assert "Alone" not in doubt.text
 
 
 def test_kernels_that_agree_on_no_difference_say_within_what() -> None:
     (doubt,) = of_several_kernels(runs([0.998, 0.999, 1.0, 1.001, 1.002, 1.003]))
-    assert doubt.text.startswith("Over 6 kernels `bmm` is the same as `mul` within 1 %: 1.0")
+    assert doubt.text.startswith("Over 6 sessions `bmm` is the same as `mul` within 1 %: 1.0")
 
 
 def test_few_kernels_say_what_they_assume() -> None:
     (doubt,) = of_several_kernels(runs([1.1, 1.11, 1.12]))
-    assert "Over 3 kernels" in doubt.text
-    assert doubt.text.endswith("few kernels the interval assumes a normal distribution; 6 need no such assumption.")
+    assert "Over 3 sessions" in doubt.text
+    assert doubt.text.endswith("few sessions the interval assumes a normal distribution; 6 need no such assumption.")
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_a_ratio_that_is_not_of_the_codes_work_does_not_count() -> None:
     first, second, third = runs([1.1, 1.11, 1.5])
     base, row = third.subjects
     spoiled = replace(third, subjects=(base, replace(row, used_up=(("it", "iterator"),))))
-    assert "Over 3 kernels" in of_several_kernels([first, second, third])[0].text
-    assert "Over 2 kernels" in of_several_kernels([first, second, spoiled])[0].text
+    assert "Over 3 sessions" in of_several_kernels([first, second, third])[0].text
+    assert "Over 2 sessions" in of_several_kernels([first, second, spoiled])[0].text
 
 
 def test_alternatives_that_were_compared_together_share_the_error_rate() -> None:
