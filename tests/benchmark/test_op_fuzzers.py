@@ -6,13 +6,13 @@ import inspect
 import pytest
 import torch
 from torch.utils.benchmark.utils import fuzzer as torch_fuzzer
-
-from torchbench_magic import benchmark
 from torchbench_magic.benchmark.op_fuzzers.binary import BinaryOpFuzzer
 from torchbench_magic.benchmark.op_fuzzers.sparse_binary import BinaryOpSparseFuzzer
 from torchbench_magic.benchmark.op_fuzzers.sparse_unary import UnaryOpSparseFuzzer
 from torchbench_magic.benchmark.op_fuzzers.spectral import SpectralOpFuzzer
 from torchbench_magic.benchmark.op_fuzzers.unary import UnaryOpFuzzer
+
+from torchbench_magic import benchmark
 
 FUZZERS = [BinaryOpFuzzer, UnaryOpFuzzer, SpectralOpFuzzer, BinaryOpSparseFuzzer, UnaryOpSparseFuzzer]
 TENSORS = {"Binary": {"x", "y"}, "Unary": {"x"}, "Spectral": {"x"}}

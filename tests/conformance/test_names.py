@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
+import pickle
 import pkgutil
+import pydoc
+import sys
 from types import ModuleType
 
 import pytest
@@ -115,6 +119,26 @@ def test_what_is_looked_up_in_torch_is_torchs_and_what_is_nowhere_is_said() -> N
         _ = cpp_jit.missing
     with pytest.raises(ImportError, match="missing"):
         exec("from torchbench_magic.benchmark import missing")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_tools_find_a_submodule_as_they_find_a_file(module: str) -> None:
+    other = here(module)
+    spec = importlib.util.find_spec(other.__name__)
+    assert spec is not None
+    assert spec.name == other.__name__
+    assert other.__name__ in pydoc.render_doc(other, renderer=pydoc.plaintext)
+    assert getattr(sys.modules[other.__name__.rpartition(".")[0]], other.__name__.rpartition(".")[2]) is other
+
+
+def test_our_classes_in_torchs_modules_can_be_pickled() -> None:
+    from torchbench_magic.benchmark.op_fuzzers import spectral
+
+    from torchbench_magic.benchmark.utils import compare, fuzzer
+
+    for kind in (spectral.SpectralOpFuzzer, compare.Compare, fuzzer.FuzzedParameter):
+        assert kind.__module__.startswith("torchbench_magic.")
+        assert pickle.loads(pickle.dumps(kind)) is kind
 
 
 def test_the_hook_of_timer_is_torchs() -> None:

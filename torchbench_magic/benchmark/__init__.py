@@ -34,35 +34,40 @@ from __future__ import annotations
 
 import math  # these three come along with torch's `import *`, so they do here
 from numbers import Number
+from typing import Any
 
-from . import needs_torch, op_fuzzers, utils  # noqa: F401  # the first: it says in one line what is wrong with it
+from . import needs_torch  # noqa: F401  # the first: it says in one line what is wrong with it
 
 # isort: split
 import torch
-
-from torchbench_magic.benchmark.utils.common import (
+import torch.utils.benchmark
+from torch.utils.benchmark import (
+    CallgrindStats,
+    Colorize,
+    CopyIfCallgrind,
+    FunctionCount,
+    FunctionCounts,
+    FuzzedSparseTensor,
+    FuzzedTensor,
+    Fuzzer,
+    Language,
     Measurement,
+    ParameterAlias,
     TaskSpec,
     ordered_unique,
     select_unit,
     set_torch_threads,
+    timer,
     trim_sigfig,
     unit_to_english,
 )
-from torchbench_magic.benchmark.utils.compare import Colorize
-from torchbench_magic.benchmark.utils.fuzzer import FuzzedTensor, Fuzzer, ParameterAlias
-from torchbench_magic.benchmark.utils.sparse_fuzzer import FuzzedSparseTensor
-from torchbench_magic.benchmark.utils.timer import Language, Timer, timer
-from torchbench_magic.benchmark.utils.valgrind_wrapper.timer_interface import (
-    CallgrindStats,
-    CopyIfCallgrind,
-    FunctionCount,
-    FunctionCounts,
-)
+
 from torchbench_magic.timing.fuzzers import FuzzedParameter
 from torchbench_magic.timing.torch_compare import Compare
 
-from .reexport import torch_names
+from . import utils
+from .torch_modules import add_torch_modules
+from .utils.timer import Timer
 
 __all__ = [
     "CallgrindStats",
@@ -92,4 +97,9 @@ __all__ = [
     "unit_to_english",
     "utils",
 ]
-__getattr__ = torch_names("torch.utils.benchmark")
+add_torch_modules(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    """What torch has besides, whatever its version."""
+    return getattr(torch.utils.benchmark, name)

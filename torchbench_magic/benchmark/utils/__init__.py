@@ -1,7 +1,3 @@
-"""The modules of ``torch.utils.benchmark.utils``, under the names that they have there."""
+"""The modules of ``torch.utils.benchmark.utils``, under the names that they have there (see `torch_modules`)."""
 
 from __future__ import annotations
-
-from . import cpp_jit
-
-__all__ = ["cpp_jit"]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from torchbench_magic.benchmark.reexport import torch_names
+from importlib import import_module
+from typing import Any
 
 __all__ = ["bench_all", "benchmark_compile"]  # noqa: F822  (found by __getattr__)
-__getattr__ = torch_names("torch.utils.benchmark.utils.compile")
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(import_module("torch.utils.benchmark.utils.compile"), name)

@@ -12,7 +12,6 @@ from torch.utils.benchmark.utils import timer as torch_timer
 from torch.utils.benchmark.utils.timer import Language, timer
 
 from torchbench_magic.benchmark import timer_backend
-from torchbench_magic.benchmark.reexport import torch_names
 from torchbench_magic.benchmark.timer_backend import CPPTimer, ExactTimer, check_calls, check_seconds, check_threads
 from torchbench_magic.counting import client_requests
 from torchbench_magic.counting.client import starting_meanwhile
@@ -24,7 +23,11 @@ if TYPE_CHECKING:
     from torchbench_magic.timing.comparison import Comparison
 
 __all__ = ["Timer", "timer", "Language"]
-__getattr__ = torch_names("torch.utils.benchmark.utils.timer")
+
+
+def __getattr__(name: str) -> Any:
+    """What torch's module has besides."""
+    return getattr(torch_timer, name)
 
 
 class Timer(torch_timer.Timer):
