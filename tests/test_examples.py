@@ -288,7 +288,7 @@ def test_a_finding_leads_to_its_cure(tmp_path: Path) -> None:
             assert lever in text
             assert lever in table
     assert "one call" in attention
-    assert "same results" in attention
+    assert "written out" in attention
     assert "contiguous was not timed" in " ".join(useless.split())
     assert "differs" not in table
     assert "after" in shown[-1]
