@@ -24,7 +24,7 @@ opt = torch.optim.Adam(model.parameters())
 COMPARISON = "%%timer -n 50 -r 20 --baseline mul\n# --- mul\nx.mul(x).sum(-1)  # {}\n# --- einsum\nx.square().sum(-1)"
 PROFILE = "%%tprofile\nfor _ in range({}):\n    opt.zero_grad(); loss = model(x).mean(); loss.backward(); opt.step()"
 COMPARISON_GOAL, PROFILE_GOAL = 12_000, 60_000
-WITH_MODULES = 1.0
+WITH_MODULES = 1.2
 """What is measured: the outputs of a cell as JSON (text/plain, text/markdown, and text/html with the data of all views
 and the modules that draw them, which the first output of a page brings)."""
 TOLD = 2_000

@@ -52,9 +52,9 @@ def test_a_word_that_is_nearly_a_lever_is_taken_for_one() -> None:
 
 def test_a_cell_is_tried_and_nothing_of_it_is_left_in_the_notebook(ready: Any, run: Run) -> None:
     before = set(ready.user_ns)
-    shown = run(ready, f"%%timer {SHORT} --try no_grad,sdpa\ny = w * 2\ny + 1")
+    shown = run(ready, f"%%timer {SHORT} --try no_grad,contiguous\ny = w * 2\ny + 1")
     assert "as it is" in shown
-    assert "`sdpa` was not timed: no hand-written attention" in str(ready.user_ns["_timer"].warnings)  # two are shown
+    assert "`contiguous` was not timed: every tensor" in str(ready.user_ns["_timer"].warnings)  # two are shown
     assert set(ready.user_ns) - before <= {"_timer", "_i", "_ii", "_iii"} | {n for n in ready.user_ns if n[:1] == "_"}
     assert ready.user_ns["_timer"].frame["result"].tolist()[1] == "equal"
 
@@ -76,6 +76,7 @@ def test_levers_and_setup(ready: Any, run: Run) -> None:
     ("cell", "said"),
     [
         ("%%timer --try comple\nx", "the nearest is compile"),
+        ("%%timer --try sdpa\nx", "scaled_dot_product_attention(q, k, v) as an alternative and compare both"),
         ("%%timer --try zzz\nx", "no lever is called 'zzz'"),
         ("%%timer --try compile:3,threads:x\nx", "compile takes no value, and 'compile:3' has; only"),
         ("%%timer --try bf16,threads:x\nx", "'threads:x': give a whole number of threads from 1 to"),

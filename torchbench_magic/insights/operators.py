@@ -438,9 +438,9 @@ def _memory_bound_insight(
 def _cures(run: _Run, names: Sequence[str]) -> Iterator[Cure]:
     if run.is_attention:
         yield Cure(
-            "This is attention: one fused operation does all of it without the intermediate tensor.",
+            "This looks like attention: one operation may do all of it without the intermediate tensor. Compare"
+            " both with `%%timer --check`.",
             "torch.nn.functional.scaled_dot_product_attention(q, k, v)",
-            "sdpa",
         )
     yield Cure("Compile the calling function with `torch.compile`: it fuses them into one operation.", lever="compile")
     if any(name in ("mul", "div") for name in names):

@@ -6,7 +6,7 @@ import ast
 import hashlib
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -103,11 +103,6 @@ class CallOutcome:
         theirs = {_plain(label): pair for label, pair in {**other.written, **other.state}.items()}
         both = {label: own[label][1] if label in own else theirs[label][0] for label in sorted({*own, *theirs})}
         return {**self.made, **self.dropped, **both}
-
-    def without(self, variables: Collection[str]) -> CallOutcome:
-        """The same but for variables that the body bound."""
-        gone = {bound_label(name) for name in variables}
-        return replace(self, made={label: value for label, value in self.made.items() if label not in gone})
 
 
 def bound_label(name: str) -> str:

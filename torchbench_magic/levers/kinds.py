@@ -108,8 +108,6 @@ class Change:
         finish: given all names of the copy, functions of the notebook made anew over it, to change the last of them.
         around: makes the context that every call runs in; None for none.
         before: sets a setting of the process; called outside of the clocks.
-        body: another tree of the body, of the same meaning; None for its own.
-        drops: variables that the body does not bind any more.
         precision: the dtype (of torch) at whose tolerance results are compared; None is that of the results.
         compiles: what is compiled at the first call, in words; empty for nothing.
         how: what to write in the cell to have it.
@@ -120,8 +118,6 @@ class Change:
     finish: Callable[[dict[str, Any]], None] | None = None
     around: Callable[[], Any] | None = None
     before: Callable[[], None] | None = None
-    body: ast.Module | None = None
-    drops: frozenset[str] = frozenset()
     precision: Any = None
     compiles: str = ""
     how: str = ""

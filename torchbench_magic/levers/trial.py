@@ -17,7 +17,6 @@ from torchbench_magic.process.code import (
     Notebook,
     compile_body,
     completed,
-    copied_tree,
     globals_assigned,
     globals_read,
     notebook_now,
@@ -54,7 +53,6 @@ from .calls import (
     not_comparable,
     only_tiny,
 )
-from .fused_attention import FusedAttention
 from .kinds import (
     Autocast,
     Change,
@@ -76,6 +74,7 @@ from .kinds import (
 )
 
 __all__ = [
+    "ADVICE",
     "LEVERS",
     "check_levers",
     "levers_asked",
@@ -101,12 +100,16 @@ LEVERS: dict[str, Callable[[], Lever]] = {
     "threads": Threads,
     "fused-optimizer": lambda: OptimizerForm("fused-optimizer"),
     "foreach": lambda: OptimizerForm("foreach"),
-    "sdpa": FusedAttention,
     "flush-denormal": FlushDenormal,
     "contiguous": Contiguous,
 }
 """Name -> lever. ``threads:N`` has a number besides."""
 
+ADVICE = {
+    "sdpa": "no lever rewrites code: write torch.nn.functional.scaled_dot_product_attention(q, k, v) as an alternative"
+    " and compare both with %%timer --check",
+}
+"""What looks like a lever, and is advice: name -> what to do."""
 _THREADS = re.compile(r"threads:([0-9]{1,9})")
 
 
@@ -130,6 +133,8 @@ def check_levers(names: Sequence[str], option: str = "--try") -> None:
         lever, colon, _ = name.partition(":")
         if colon and lever in LEVERS:
             raise OptionError(f"{option}: {lever} takes no value, and {name!r} has; only threads:N does")
+        if name in ADVICE:
+            raise OptionError(f"{option}: {name}: {ADVICE[name]}")
         if name not in LEVERS:
             near = difflib.get_close_matches(name.replace("-", "_"), [each.replace("-", "_") for each in LEVERS], n=1)
             known = next((each for each in LEVERS if near and each.replace("-", "_") == near[0]), None)
@@ -274,12 +279,6 @@ class Trials:
             def transform(tree: ast.Module) -> ast.Module:
                 return _within(entered, tree)
 
-        elif change.body is not None:
-            body = change.body
-
-            def transform(tree: ast.Module) -> ast.Module:
-                return copied_tree(body)
-
         labels = {f"{name} ({lever.name})": value for name, value in change.names.items()}
         return Variant(own, transform, change.before, labels)
 
@@ -318,8 +317,6 @@ class Trials:
                     " reached: `torch.compiler.reset()` clears them)"
                 )
             first, compile_time = self._warm(calls, first)
-        if baseline is not None and change.drops:
-            baseline = baseline.without(change.drops)
         result = compared(first, baseline, change.precision) if baseline is not None else ("", float("nan"))
         if result[0] != "differs" and baseline is not None and not self._tells(first, baseline):
             result = ("", float("nan"))

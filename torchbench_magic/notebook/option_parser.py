@@ -100,12 +100,12 @@ def looks_like_levers(text: str) -> bool:
     """Whether a word is a list of levers, rather than the code after them: one of its names is a lever's, nearly."""
     import difflib
 
-    from torchbench_magic.levers.trial import LEVERS
+    from torchbench_magic.levers.trial import ADVICE, LEVERS
 
     if _LEVERS.fullmatch(text) is None:
         return False
     names = [part.partition(":")[0] for part in text.split(",")]
-    return any(difflib.get_close_matches(name, list(LEVERS), n=1, cutoff=_NEAR) for name in names)
+    return any(difflib.get_close_matches(name, [*LEVERS, *ADVICE], n=1, cutoff=_NEAR) for name in names)
 
 
 def read_processes(text: str) -> int:

@@ -173,7 +173,7 @@ class TimerOptions(SharedOptions, Plan):
         "--try", metavar="[LEVER,...]", parse=read_levers, bare=(), is_value=looks_like_levers,
         values=lever_names,
         help="Compare the body as it is with the same body under each lever: inference_mode, no_grad, compile, bf16,"
-        " fp16, channels_last, matmul-medium, threads:N, fused-optimizer, foreach, sdpa, flush-denormal, contiguous."
+        " fp16, channels_last, matmul-medium, threads:N, fused-optimizer, foreach, flush-denormal, contiguous."
         " The source is unchanged; each result is compared with the body's own, and changed state is restored. Without"
         " LEVER, all that apply are tried.",
         shown_default="off",

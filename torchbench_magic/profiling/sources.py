@@ -76,10 +76,6 @@ class StatementPlace:
         loops = [each for each in self.around if isinstance(each, _LOOPS)]
         return loops[0] if loops else self.around[0] if self.around else None
 
-    def assigned(self) -> frozenset[str]:
-        """Names that may be other values each time it runs: those bound within the loops and functions around it."""
-        return frozenset(name for each in self.around for name in bound_in(each))
-
 
 def place_in(source: Source | None, line: int) -> StatementPlace | None:
     """Where ``line`` of a source stands; None where the text is no Python, or has no statement there."""

@@ -44,10 +44,9 @@ _GIVEN = {
     "SGD with momentum": _Given("(x, y)", _TRAINING, f"{_OWN}.SGD(parameters, lr=0.001, momentum=0.9)"),
     "NAdam over many small parameters": _Given("(x, y)", _TRAINING, f"{_OWN}.NAdam(parameters)"),
     "two convolutions": _Given("x"),
-    "causal attention in a module": _Given("x"),
     "a step with the fused optimizer": _Given("(x, y)", _TRAINING, f"{_OWN}.SGD(parameters, lr=0.001)"),
 }
-_WITHOUT = ("a chain of small operations", "attention in a cell", "columns of a transposed table")
+_WITHOUT = ("a chain of small operations", "columns of a transposed table")
 _CURES = {"fused-optimizer": "fused", "channels_last": "channels_last", "compile": "compile=default"}
 _WORDS_OF_BASE = "fp32_default compile=off"
 

@@ -84,7 +84,17 @@ def test_an_older_version_of_a_module_is_another_one(monkeypatch: pytest.MonkeyP
     javascript.versioned.cache_clear()
 
 
-def test_a_saved_widget_holds_a_third_of_its_module() -> None:
+def test_modules_are_sent_as_they_are_written_but_for_what_only_people_read() -> None:
+    sent_lines = javascript._text_to_bring(javascript._KINDS).splitlines()
+    code = set(sent_lines)
+    for name in javascript._ordered(("page", *javascript._KINDS)):
+        text = javascript._EXPORT.sub("", javascript._module(name).text)
+        lines = [line.strip() for line in text.splitlines()]
+        assert [line for line in lines if line and not line.startswith("//") and line not in code] == [], name
+    assert not [line for line in sent_lines if not line or line[0] in " /"]
+
+
+def test_a_saved_widget_holds_half_of_its_module() -> None:
     text = javascript.es_module("widget")
     assert len(self_unpacking(text)) < 0.5 * len(text)
 

@@ -158,19 +158,19 @@ def test_a_name_that_is_markup_comes_back_as_it_was() -> None:
 
 
 def test_a_lever_whose_result_differs_is_not_only_faster() -> None:
-    made = tried(bf16=(0.4, DIFFERS), no_grad=(0.8, EQUAL), compile=(0.5, COMPILED), sdpa=(0.5, Trial()))
+    made = tried(bf16=(0.4, DIFFERS), no_grad=(0.8, EQUAL), compile=(0.5, COMPILED), foreach=(0.5, Trial()))
     said = read(made.to_json())
-    base, bf16, no_grad, compiled, sdpa = said["alternatives"]
+    base, bf16, no_grad, compiled, foreach = said["alternatives"]
     assert (bf16["verdict"], bf16["result"], bf16["max_difference"], bf16["recommended"]) == (
         "faster", "differs", 0.03, False,
     )  # fmt: skip
     assert (no_grad["result"], no_grad["max_difference"], no_grad["recommended"]) == ("equal", 0, True)
     assert (compiled["compile_time"], compiled["recommended"]) == (1.5, True)
     assert compiled["break_even"] == made.frame["break_even"].iloc[3]
-    assert "result" not in sdpa
-    assert sdpa["recommended"] is False
+    assert "result" not in foreach
+    assert foreach["recommended"] is False
     assert not {"result", "recommended"} & base.keys()
-    assert said["repeat"]["cell"].startswith("%%timer -t 1 --try bf16,no_grad,compile,sdpa\n")
+    assert said["repeat"]["cell"].startswith("%%timer -t 1 --try bf16,no_grad,compile,foreach\n")
 
 
 def test_six_alternatives_with_levers_take_no_more_than_4_kb() -> None:

@@ -90,8 +90,8 @@ def test_what_is_recommended_is_known_by_row_of_one_run_against_the_cell_as_it_i
 def test_the_cell_that_repeats_a_trial_is_the_body_under_try_with_the_levers() -> None:
     result = tried(bf16=(0.4, DIFFERS), no_grad=(0.8, EQUAL))
     assert repeat_cell(result) == "%%timer -t 1 --try bf16,no_grad\nf(x)"
-    asked = replace(result, options={"levers": ("bf16", "sdpa", "no_grad"), "restore": True})
-    assert repeat_cell(asked) == "%%timer -t 1 --try bf16,sdpa,no_grad\nf(x)"
+    asked = replace(result, options={"levers": ("bf16", "foreach", "no_grad"), "restore": True})
+    assert repeat_cell(asked) == "%%timer -t 1 --try bf16,foreach,no_grad\nf(x)"
     after = replace(result, subjects=tuple(replace(each, setup="x = 1") for each in result.subjects))
     assert repeat_cell(after) == "%%timer -t 1 --try bf16,no_grad\n# --- setup\nx = 1\n# --- statement\nf(x)"
     assert "--try bf16,no_grad\nf(x)" in result.to_markdown()
@@ -104,7 +104,7 @@ def test_where_no_lever_was_timed_the_first_thing_said_is_why() -> None:
     one = Doubt("lever", f"`channels_last` was not timed: {why}.", "", {"name": "channels_last", "reason": why})
     said = str(replace(alone, subjects=subjects, warnings=[one])).splitlines()[0]
     assert said.startswith(f"channels_last was not timed: {why}. as it is")
-    several = Doubt("lever", "Not timed.", "", {"reasons": {"bf16": "no product", "sdpa": "no", "fp16": "no"}})
+    several = Doubt("lever", "Not timed.", "", {"reasons": {"bf16": "no product", "foreach": "no", "fp16": "no"}})
     said = plain_sentence(replace(alone, subjects=subjects, warnings=[several]))
     assert said.startswith("bf16 was not timed: no product (and 2 more levers, see below). as it is")
     assert "not timed" not in plain_sentence(alone)

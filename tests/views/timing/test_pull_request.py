@@ -129,7 +129,7 @@ CELLS = {
     "two alternatives": f"{QUICK}\n# --- setup\ny = x + 1\n# --- one\ny * 2\n# --- the other\ny + y\n",
     "a statement": f"{QUICK}\nx * 2\n",
     "a statement with setup": f"{QUICK}\n# --- setup\ny = x + 1\n# --- alone\ny * 2\n",
-    "levers": "%%timer --min-run-time 0.01 -q -o made --try no_grad,sdpa\n# --- setup\ny = x + 1\n# --- s\ny * 2\n",
+    "levers": "%%timer --min-run-time 0.01 -q -o made --try no_grad,foreach\n# --- setup\ny = x + 1\n# --- s\ny * 2\n",
     "a sweep": f'{QUICK} --sweep "n=[1, 2]" --margin 3 --baseline b\n# --- a\nx * n\n# --- b\nx + n\n',
 }
 

@@ -1,9 +1,9 @@
-// What stands first in the text that an output brings to its page (views/carriers/page_modules.py packs it, each module
+// What stands first in the text that an output brings to its page (show/javascript.py packs it, each module
 // as one `bring` after this). `self.torchbench_magic` has, by name and version of a module, what it exports; before it
 // is there, the list of outputs that wait for it, which they push themselves: [id of an element, packed data], and of
 // data that several share, which of them.
 
-const { unpacked } = document.currentScript; // views/carriers/page_modules.py leaves it there
+const { unpacked } = document.currentScript; // show/javascript.py leaves it there
 const page = (self.torchbench_magic ??= {});
 
 export function bring(name, make) {

@@ -1,4 +1,4 @@
-// Text that Python packed (views/carriers/page_modules.py): a zlib stream, four bytes as five signs.
+// Text that Python packed (show/javascript.py): a zlib stream, four bytes as five signs.
 
 const SIGNS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#,%.()*+-;/=>?@^_:[|]~";
 
