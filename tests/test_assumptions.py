@@ -1,4 +1,4 @@
-"""What is assumed of others stands in docs/contributing.md, and nowhere else in the package."""
+"""What is assumed of others stands in docs/assumptions.md, and nowhere else in the package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torchbench_magic
 from torchbench_magic.errors import MissingTool
 
 PACKAGE = Path(torchbench_magic.__file__).parent
-PAGE = PACKAGE.parent / "docs" / "contributing.md"
+PAGE = PACKAGE.parent / "docs" / "assumptions.md"
 PRIVATE_OF_TORCH = re.compile(r"torch(\.\w+)*\.(_C|_(?!_)\w+)")
 PRIVATE_OF_IPYTHON = re.compile(r"shell(\.\w+)*\._(?!_)\w+")
 # a script's text as well: it is run somewhere else

@@ -143,3 +143,11 @@ def test_what_measures_does_not_know_how_it_looks() -> None:
     known = {name: {to for to in of_ours(name) if draws(to)} for name in chapters() if not draws(name)}
     assert not {name: to for name, to in known.items() if to and room(name) not in {"notebook", "benchmark"}}
     assert not [name for name in DRAW if name not in chapters() or not of_ours(name)]
+
+
+def test_the_contributors_picture_has_every_room_and_no_arrow_that_runs_up() -> None:
+    page = (PACKAGE.parent / "docs" / "contributing.md").read_text(encoding="utf-8")
+    picture = page.split("```mermaid", 1)[1].split("```", 1)[0]
+    arrows = re.findall(r"^ *(\w+)(?:\[.*?\])? --> (\w+)", picture, re.MULTILINE)
+    assert {room for arrow in arrows for room in arrow} == set(ROOMS) - {""}
+    assert [(above, below) for above, below in arrows if ROOMS.index(above) < ROOMS.index(below)] == []

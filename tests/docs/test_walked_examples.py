@@ -1,4 +1,4 @@
-"""The examples of the contributor's page, carried out: each block of the page is written into a copy of the package,
+"""The examples of docs/changes.md, carried out: each block of the page is written into a copy of the package,
 where the page says, and what it adds is used there."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "changes.md").read_text(encoding="utf-8")
 OPTION, VIEW, CLOCK = "## Add an option", "## Add a view", "## Add a clock"
 
 
