@@ -28,6 +28,8 @@ What torch documents and is otherwise here, and why:
   text that results show is torch's.
 - ``Compare`` marks a row that stands for unlike runs with ``*`` and says so below; ``split_runs()`` gives each a row of
   its own, "(run 2)". torch merges them, or shows the last, without a word.
+- The submodules are made when the package is imported: type checkers and editors see the names of this package, not
+  those of ``benchmark.utils.common`` and the like.
 """
 
 from __future__ import annotations

@@ -384,10 +384,7 @@ def _profiled(job: _Job, text_of: _Texts, watch: WaitingWatch) -> dict[str, Any]
     elif job.asked["shows_value"] and outcome.value is not None:
         sys.stdout.write(f"{_text(outcome.value)}\n")
     record = profile_record(outcome.profile)
-    tables = {
-        name: [(c.name, c.dtype, c.rows, c.codec, c.data) for c in pack_columns(table)]
-        for name, table in record.tables.items()
-    }
+    tables = {name: [tuple(column) for column in pack_columns(table)] for name, table in record.tables.items()}
     return {"profile": {"version": record.version, "header": record.header, "tables": tables}, "error": error}
 
 

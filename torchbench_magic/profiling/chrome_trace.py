@@ -719,8 +719,8 @@ def _embedded(profile: Profile) -> dict[str, object]:
 
 
 def _as_text(column: PackedColumn) -> list[object]:
-    data = base64.b64encode(column.data).decode("ascii")
-    return [column.name, column.dtype, column.rows, column.codec, data]
+    *what, data = column
+    return [*what, base64.b64encode(data).decode("ascii")]
 
 
 def _of_text(name: str, dtype: str, rows: int, codec: str, data: str) -> PackedColumn:

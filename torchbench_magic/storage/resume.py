@@ -9,12 +9,11 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
-from torchbench_magic.cell_text import Body
 from torchbench_magic.errors import Interrupted, StoreError
 from torchbench_magic.process.environment import Environment
-from torchbench_magic.process.values import Value, changes_of, same_values, uncompared, words_for
+from torchbench_magic.process.values import changes_of, same_values, uncompared, words_for
 from torchbench_magic.results import Doubt
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.counted_rows import key_of_row
@@ -23,6 +22,10 @@ from torchbench_magic.timing.samples import Subject
 
 from .records import encoded
 from .store import Store
+
+if TYPE_CHECKING:  # what has torch with it
+    from torchbench_magic.timing.sweep import Point
+    from torchbench_magic.timing.task import Task
 
 __all__ = [
     "named_few",
@@ -179,35 +182,6 @@ _DTYPE = re.compile(r"\b(b?float|complex|u?int|bool)\d*\b")
 _IMPATIENT = 0.1  # seconds to wait for a lock that has been held too long already
 
 
-class _Read(Protocol):
-    @property
-    def inputs(self) -> tuple[tuple[str, str], ...]: ...
-    @property
-    def values(self) -> tuple[Value, ...]: ...
-
-
-class _Task(Protocol):
-    """What `timing` hands to ``skip``."""
-
-    @property
-    def bodies(self) -> Mapping[str, Body]: ...
-    @property
-    def plan(self) -> Any: ...
-    @property
-    def setup_text(self) -> str: ...
-    @property
-    def functions(self) -> Mapping[str, tuple[tuple[str, str], ...]]: ...
-    @property
-    def given(self) -> Mapping[str, _Read]: ...
-
-
-class _Point(Protocol):
-    @property
-    def axes(self) -> tuple[tuple[str, object], ...]: ...
-    @property
-    def sub_label(self) -> str | None: ...
-
-
 class Recording:
     """One run with a store beside it.
 
@@ -259,7 +233,7 @@ class Recording:
         self._pending.append(replace(finished, environment=replace(finished.environment, commit=commit)))
         self._write(self._store.patience if self._error is None else _IMPATIENT)
 
-    def skip(self, task: _Task, point: _Point | None, environments: Sequence[Environment] = ()) -> Comparison | None:
+    def skip(self, task: Task, point: Point | None, environments: Sequence[Environment] = ()) -> Comparison | None:
         """The stored result of a point that is finished; None where it is to be measured.
 
         Args:
@@ -301,7 +275,7 @@ class Recording:
         return None
 
     def _differences(
-        self, task: _Task, wanted: Sequence[Subject], found: Comparison, here: Sequence[Environment]
+        self, task: Task, wanted: Sequence[Subject], found: Comparison, here: Sequence[Environment]
     ) -> list[str]:
         """What keeps a stored run from being taken over, from the nearest of the environments; the options that it did
         not know yet have their defaults."""
@@ -392,7 +366,7 @@ class Recording:
             self._pending.clear()
 
 
-def _wanted(task: _Task, point: _Point | None, environment: Environment) -> Iterator[Subject]:
+def _wanted(task: Task, point: Point | None, environment: Environment) -> Iterator[Subject]:
     """What the subjects of a point will be, as far as that is known before it is measured."""
     plan = task.plan
     sub_label = point.sub_label if point is not None and point.sub_label is not None else plan.sub_label
@@ -413,7 +387,7 @@ def _wanted(task: _Task, point: _Point | None, environment: Environment) -> Iter
             )
 
 
-def _is_of(found: Comparison, point: _Point | None) -> bool:
+def _is_of(found: Comparison, point: Point | None) -> bool:
     """Whether a stored run is of this point, if of any: a point that is new is no repetition."""
     axes = encoded(point.axes if point is not None else ())
     return all(encoded(subject.axes) == axes for subject in found.subjects)

@@ -294,7 +294,7 @@ def _one_line(error: sqlite3.Error) -> str:
 # A file of results: appended to after every point, read back as results, asked for what was measured before.
 #
 # Two kernels may write to one store at the same time. Nothing in it is ever changed or merged: a run that is repeated
-# is another record, and what is read is plain data (see `storage.records` and `storage.records`), never a pickle.
+# is another record, and what is read is plain data (see `storage.records`), never a pickle.
 
 PATIENCE = 30.0
 """Seconds to wait for another kernel that is writing."""
@@ -567,7 +567,7 @@ def _write_record(connection: sqlite3.Connection, record: Record, run: str) -> i
     connection.executemany(
         "INSERT INTO packed VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         [
-            (number, name, position, column.name, column.dtype, column.rows, column.codec, column.data)
+            (number, name, position, *column)
             for name, table in record.tables.items()
             for position, column in enumerate(pack_columns(table))
         ],

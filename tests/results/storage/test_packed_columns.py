@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import zlib
 
 import numpy as np
@@ -57,6 +56,7 @@ def test_a_column_of_objects_is_not_stored() -> None:
         {"data": zlib.compress(b"\0" * 32)[:-3]},
         {"codec": "words-zlib", "dtype": "text", "data": zlib.compress(b'["a"]\n' + b"\x05\0\0\0" * 4)},
         {"codec": "words-zlib", "dtype": "text", "data": zlib.compress(b'["a"\n' + b"\0" * 16)},
+        {"codec": "words-zlib", "dtype": "text", "data": zlib.compress(b'[["a"]]\n' + b"\0" * 16)},
         {"codec": "mask-shuffle-zlib", "dtype": "Int64"},
     ],
     ids=str,
@@ -64,7 +64,7 @@ def test_a_column_of_objects_is_not_stored() -> None:
 def test_a_column_that_is_not_what_it_says_is_refused(change: dict[str, object]) -> None:
     (column,) = pack_columns(pd.DataFrame({"wall": [1.0, 2.0, 3.0, 4.0]}))
     with pytest.raises(StoreError, match="the record is damaged"):
-        unpack_columns([dataclasses.replace(column, **change)])  # type: ignore[arg-type]
+        unpack_columns([column._replace(**change)])  # type: ignore[arg-type]
 
 
 def test_a_bomb_is_not_inflated() -> None:
