@@ -178,7 +178,6 @@ _NEVER_LOCAL = frozenset({"torch", "torchgen", "functorch", "numpy", "cloudpickl
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _LONGEST = 1000
 """Characters of a constant that is compared."""
-_NO_MODULE = object()
 
 
 @dataclass(frozen=True)
