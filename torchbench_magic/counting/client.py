@@ -14,16 +14,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchbench_magic.errors import CountError, MissingTool
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, interrupts_held
 
 from . import callgrind_file, launch
-from .lease import work_done
-
-if TYPE_CHECKING:
-    from .lease import Lease
+from .lease import Lease, idle_seconds, work_done
 
 __all__ = [
     "Wire",
@@ -155,9 +152,7 @@ class Server:
             if not self.is_alive:
                 self._forget()
                 self._owner = os.getpid()
-                launch.program()  # where there is no valgrind, a system may not have what a lease imports either
-                from .lease import Lease, idle_seconds
-
+                launch.program()  # says what is missing where there is no valgrind
                 try:
                     idle = idle_seconds() if self._idle is None else self._idle
                     with interrupts_held():
