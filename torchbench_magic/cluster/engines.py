@@ -150,7 +150,7 @@ class Cluster:
         return False
 
     def begin(self, engine: int, text: str, asked: dict[str, Any]) -> Any:
-        """Have an engine run ``text``, which defines ``answer(asked)``; its `AsyncResult`.
+        """Have an engine run ``text``, which defines ``answer(asked)``; its ``AsyncResult``.
 
         Only text and plain values travel: a function would be pickled, which an engine of another Python cannot read.
         Nothing is left among the engine's own names.

@@ -17,8 +17,8 @@ that is told to a server while it starts is the same text in every notebook of o
 directory, no number of a descriptor, and of the module path only what torch needs. Python lists a folder of the path
 when it looks for a module there, and keeps the names: so what ``.pth`` files add, such as the folder of a project that
 is installed with ``pip install -e``, in which files come and go, is not on the path until all is imported (``-S``).
-What a job brings differs from notebook to notebook; `heap.level` takes that out again, before its variables are made
-and before its code is counted.
+What a job brings differs from notebook to notebook; `level_heap.level` takes that out again, before its variables are
+made and before its code is counted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from typing import Any
 __all__ = ["ON_DEMAND", "main"]
 
 ON_DEMAND = frozenset({"torch._dynamo"})
-"""Optimizers import it with their first step or `zero_grad`: see `torch._compile._disable_dynamo`."""
+"""Optimizers import it with their first step or `zero_grad`: see ``torch._compile._disable_dynamo``."""
 
 _WARM_CALLS = 10
 _WARM_PASSES = 3

@@ -226,7 +226,7 @@ def is_cut(tree: ast.Module, link: str) -> bool:
 
 
 def is_walked(tree: ast.Module, link: str) -> bool:
-    """Whether code goes from an object to the one before: `t = t.prev`, `t.prev.prev`."""
+    """Whether code goes from an object to the one before: ``t = t.prev``, ``t.prev.prev``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign | ast.NamedExpr) and _is_link(node.value, link):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]

@@ -482,7 +482,7 @@ class CountsExplorer(TableExplorer):
     """Controls and a table over one difference.
 
     Attributes:
-        steps: what was done to the names and rows, in order; see `exploration.Step`.
+        steps: what was done to the names and rows, in order; see `Step`.
         by: what rows are added up by: ``place`` (file and function), ``function``, ``file`` or ``library``.
         inclusive: count each function with those it calls.
         pattern: a regular expression; only functions it is found in are shown and added up.

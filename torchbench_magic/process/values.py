@@ -235,7 +235,7 @@ def _texts_of(code: CodeType) -> Iterator[str]:
 
 
 # ---- value_texts -----------------------------------------------------------------------------------------------------
-# A value as one text, equal for equal values: what `values_read` compares two runs by.
+# A value as one text, equal for equal values: what `values_of` compares two runs by.
 
 MOST_STEPS, MOST_IN_ALL = 2_500, 7_500
 """Objects that are looked at of one variable, and of all (2 to 6 us each)."""

@@ -757,8 +757,7 @@ def load_trace(path: str | os.PathLike[str]) -> Profile:
     Ours (``Profile.export_trace``) comes back as the profile it was. Of torch's there are ops, device time, bytes
     and the order in time; ``wall_time`` is the span of the recorded host events. Lines are in such a file only as
     functions, of a run ``with_stack=True``: then each op stands on the ``def`` line of the function of yours that it
-    ran in, and ``.warnings`` says so. The file is read as a stream: see the figures in
-    `trace_file`.
+    ran in, and ``.warnings`` says so. The file is read as a stream (`TraceFile`).
 
     Raises:
         TraceError: the file is missing, empty, cut off, or no trace of torch's profiler; in one line.

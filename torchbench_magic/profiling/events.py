@@ -114,7 +114,7 @@ def _memory_nodes(results: Any) -> tuple[Ints, Ints, Ints, Ints, set[Any]]:
 # methods over ``kineto_results.events()`` takes 2-3 us and keeps some 80 bytes.
 
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-# what torch's own tables leave out (`_filter_name` of its profiler_util), besides memory
+# what torch's own tables leave out (``_filter_name`` of its profiler_util), besides memory
 _HIDDEN = frozenset(
     {
         "profiler::_record_function_enter",

@@ -562,7 +562,7 @@ def _outside_torch(joined: Joined, sources: Mapping[str, Source]) -> list[Doubt]
 
 
 def _older_unseen(run: RecordedRun) -> Doubt | None:
-    """Only where torch's library does not show what `older_blocks` needs."""
+    """Only where torch's library does not show what `OlderBlocks` needs."""
     if not math.isnan(run.bytes_before):
         return None
     text = "Frees of blocks from before the cell are missing, or have a wrong size: this torch does not report"

@@ -247,13 +247,14 @@ class Comparison(Storable):
 
     @cached_property
     def of_this_kernel(self) -> tuple[int, ...]:
-        """Rows that one session decided by less than ratios move from session to session; see `kernel_spread`."""
+        """Rows that one session decided by less than ratios move from session to session; see `is_of_this_kernel`."""
         judged = self._frame[["ratio", "verdict", "method"]].itertuples(index=False)
         return tuple(i for i, row in enumerate(judged) if is_of_this_kernel(*row))
 
     @property
     def frame(self) -> pd.DataFrame:
-        """One row per measurement: identity, axes, seconds, ratio with 95 % interval, verdict, and `compile_costs`.
+        """One row per measurement: identity, axes, seconds, ratio with 95 % interval, verdict, and what
+        compiling cost (`with_compile_times`).
 
         ``frame.attrs["doubts"]`` holds ``warnings`` as plain values, entered whenever it is asked for.
         """

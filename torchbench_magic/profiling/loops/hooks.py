@@ -402,7 +402,7 @@ def _code_round_steps() -> CodeType:
 #
 # Nor is anything replaced that compiled code is guarded by: a compiled optimizer checks that torch's global hooks are
 # as many as when it was traced, and that the function of ``step`` is the same, and would be compiled again. So its
-# steps are told by the ranges that torch opens round each of them, which compiled code leaves out (`step_ranges`).
+# steps are told by the ranges that torch opens round each of them, which compiled code leaves out (`StepRanges`).
 
 _MISSING = object()
 
