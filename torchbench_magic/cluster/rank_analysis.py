@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from torchbench_magic import units
-from torchbench_magic.profiling.trace import Ints
+from torchbench_magic.arrays import Floats, Ints
 from torchbench_magic.results import CodeLine, Cure, Doubt, Insight
 
 from .rank_blame import (
@@ -24,18 +24,7 @@ from .rank_blame import (
     straggler_of,
 )
 from .rank_clocks import ClockBounds, RankClock, bounds_of_clocks
-from .ranks import (
-    FOREVER,
-    KIND_SHARE,
-    Floats,
-    RankProfile,
-    Straggler,
-    common,
-    joined_stretches,
-    nanoseconds,
-    within,
-    without,
-)
+from .ranks import FOREVER, KIND_SHARE, RankProfile, Straggler, common, joined_stretches, nanoseconds, within, without
 
 __all__ = [
     "COLUMNS",

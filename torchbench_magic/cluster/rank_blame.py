@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from torchbench_magic.profiling.trace import Ints
+from torchbench_magic.arrays import Floats, Ints
 
-from .ranks import FOREVER, Floats, joined_stretches, nanoseconds, without
+from .ranks import FOREVER, joined_stretches, nanoseconds, without
 
 __all__ = [
     "FEWEST",

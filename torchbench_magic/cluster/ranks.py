@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from torchbench_magic.arrays import Ints
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.trace import Ints
 from torchbench_magic.results import Doubt, Insight, Storable, hand_on
 
 __all__ = [
@@ -18,7 +17,6 @@ __all__ = [
     "RankProfile",
     "Straggler",
     "FOREVER",
-    "Floats",
     "common",
     "joined_stretches",
     "nanoseconds",
@@ -161,7 +159,6 @@ class RankProfile(Storable):
 # ---- stretches -------------------------------------------------------------------------------------------------------
 # Sets of moments: int64 [n, 2], ns, begin and end of each stretch, sorted and apart from each other.
 
-Floats = NDArray[np.float64]
 
 FOREVER = 2**61
 """ns beyond any time of a trace."""

@@ -11,10 +11,11 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from torchbench_magic.arrays import Ints
 from torchbench_magic.profiling.memory.record import HostMemory
 
 from .call_tree_tables import inclusive
-from .events import ON_DEVICE, Events, Ints
+from .events import ON_DEVICE, Events
 from .line_events import LineRecord
 from .recording import Scripted
 from .segments import NO_LINE, Codes, LineTree, Segments, ThreadJoin, ancestors, lay_over, nest, repeats, replay

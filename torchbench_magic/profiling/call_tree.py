@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from torchbench_magic.arrays import Ints
+
 from .attribution import DeviceTime, Joined, nodes_before_gradients
-from .events import Events, Ints
+from .events import Events
 from .module_calls import ModuleRecord
 from .segments import LineTree, Nesting, Slices, ThreadJoin, ancestors, lay_over, nest
 

@@ -22,6 +22,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torchbench_magic.arrays import Ints
 from torchbench_magic.errors import StoreError, TraceError
 from torchbench_magic.files import TRACE, path_of, whole_file
 from torchbench_magic.printable import printable
@@ -47,7 +48,7 @@ from .profile import Profile, settled
 from .schema import LINE_COLUMNS, frame_of
 from .segments import Codes
 from .tables import lay_out
-from .trace import KINDS, Ints, Source, Trace, Track, line_ranges, node_sources
+from .trace import KINDS, Source, Trace, Track, line_ranges, node_sources
 
 __all__ = [
     "TraceFile",

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torchbench_magic.arrays import Ints
+
 from .kineto import collector_paused, event_getters, tree_types
 
 __all__ = [
-    "Ints",
     "number_blocks",
     "ON_DEVICE",
     "Events",
@@ -29,7 +30,6 @@ __all__ = [
 # ---- freed_blocks ----------------------------------------------------------------------------------------------------
 # Finds the allocation of each free. Kineto's memory events do not hold addresses; the nodes of its tree do.
 
-Ints = NDArray[np.int64]
 
 _ROOTS_AT_ONCE = 256  # roots whose trees are read together: the processor still holds what it just touched
 _MEMORY = "[memory]"  # torch's name of an allocation or a freeing

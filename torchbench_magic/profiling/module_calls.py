@@ -25,9 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from torchbench_magic.arrays import Ints
 from torchbench_magic.profiling.loops.hooks import OuterCalls
-
-from .events import Ints
 
 __all__ = ["ModuleCalls", "ModuleRecord"]
 

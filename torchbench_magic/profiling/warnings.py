@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from torchbench_magic import units
+from torchbench_magic.arrays import Ints
 from torchbench_magic.process.contention import (
     THROTTLED,
     Contention,
@@ -24,7 +25,6 @@ from torchbench_magic.timing.voids import CO_LOAD
 from torchbench_magic.units import seconds_text
 
 from .attribution import COMPILED_REGION, FORKED, Joined
-from .events import Ints
 from .file_texts import read_statements
 from .join import Dropped, RunEvents
 from .options import ProfileOptions

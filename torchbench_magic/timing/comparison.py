@@ -13,13 +13,14 @@ import numpy as np
 import pandas as pd
 
 from torchbench_magic import results
+from torchbench_magic.arrays import Floats
 from torchbench_magic.counting.counts import CountKey, Counts
 from torchbench_magic.counting.diff import CountsDiff, Pair
 from torchbench_magic.process.environment import Environment
 from torchbench_magic.results import Doubt, Storable, with_doubts
 
 from . import counted_rows
-from .intervals import Floats, Interval, holm_level, log_ratio_interval, without_order_effect
+from .intervals import Interval, holm_level, log_ratio_interval, without_order_effect
 from .process_ratios import ProcessRatios, is_of_this_kernel
 from .samples import (
     Blocks,
