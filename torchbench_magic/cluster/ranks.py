@@ -33,44 +33,6 @@ planted delay where a rank that comes late also finds the processors and the net
 that share two cores."""
 
 
-@dataclass(frozen=True)
-class Straggler:
-    """The rank that the others wait for.
-
-    Attributes:
-        rank: its number.
-        late: seconds that it made the others wait.
-        text: the sentence about it; ``str`` of the record.
-        cell: n of the ``In[n]`` of the line at which it spends what makes it late; None for a file, or where no line
-            is known.
-        line: that line, 1-based; of a trace with stacks the first line of the function. None: not known.
-        place: the same as it is shown, ``train.py:12 augment``; empty where it is not known.
-        file: the file of the line; empty where it is not known.
-        excess: seconds that it spends there beyond the median of the other ranks.
-        computing: seconds that it computes beyond the median of the other ranks, negative for less.
-        outside: seconds beyond the median of the other ranks in which it neither computes nor communicates: Python,
-            data, sleep.
-        last: how many collectives it entered last.
-        of: how many collectives were looked at.
-    """
-
-    rank: int
-    late: float
-    text: str
-    cell: int | None = None
-    line: int | None = None
-    place: str = ""
-    file: str = ""
-    excess: float = 0.0
-    computing: float = 0.0
-    outside: float = 0.0
-    last: int = 0
-    of: int = 0
-
-    def __str__(self) -> str:
-        return self.text
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class RankProfile(Storable):
     """What ``load_ranks`` and ``%%tprofile --engines`` return. Times are seconds; each rank's clock is corrected by the
@@ -90,8 +52,7 @@ class RankProfile(Storable):
             ``transfer``, ``unsplit``, ``other``; in columns of `COLUMNS` of the whole, what took most of each.
         waits: ``begin end rank seconds``: each wait in a collective, and the rank that came last.
         straggler: None unless its blame exceeds `threshold`, more than chance would have it
-        (`cluster.rank_blame.straggler_of`),
-            and something is seen that this rank does longer.
+            (`cluster.rank_blame.straggler_of`), and something is seen that this rank does longer.
         unnamed: why the rank whose blame exceeds `threshold` is not the straggler: ``chance``, or ``no cause``; else
             empty.
         threshold: seconds: 5 % of the span, or what the clocks may be off where that is more.
@@ -154,6 +115,44 @@ class RankProfile(Storable):
             TraceError: a file is gone or has changed, or the new one cannot be written.
         """
         hand_on(self, "merged_trace", path=path, overwrite=overwrite)
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """The rank that the others wait for.
+
+    Attributes:
+        rank: its number.
+        late: seconds that it made the others wait.
+        text: the sentence about it; ``str`` of the record.
+        cell: n of the ``In[n]`` of the line at which it spends what makes it late; None for a file, or where no line
+            is known.
+        line: that line, 1-based; of a trace with stacks the first line of the function. None: not known.
+        place: the same as it is shown, ``train.py:12 augment``; empty where it is not known.
+        file: the file of the line; empty where it is not known.
+        excess: seconds that it spends there beyond the median of the other ranks.
+        computing: seconds that it computes beyond the median of the other ranks, negative for less.
+        outside: seconds beyond the median of the other ranks in which it neither computes nor communicates: Python,
+            data, sleep.
+        last: how many collectives it entered last.
+        of: how many collectives were looked at.
+    """
+
+    rank: int
+    late: float
+    text: str
+    cell: int | None = None
+    line: int | None = None
+    place: str = ""
+    file: str = ""
+    excess: float = 0.0
+    computing: float = 0.0
+    outside: float = 0.0
+    last: int = 0
+    of: int = 0
+
+    def __str__(self) -> str:
+        return self.text
 
 
 # ---- stretches -------------------------------------------------------------------------------------------------------
