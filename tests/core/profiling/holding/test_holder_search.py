@@ -130,6 +130,17 @@ def test_a_graph_that_backward_has_freed_holds_nothing() -> None:
     assert holder_of(names, inner.detach()) is None
 
 
+def test_a_torch_that_does_not_show_what_graphs_save_is_named_where_there_is_a_graph(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from torchbench_magic.profiling.memory import holders
+
+    monkeypatch.setattr(holders, "_reads_what_was_saved", lambda: False)  # as torch 2.9
+    (said,) = find_holders(after("x = torch.rand(9, requires_grad=True)\ntotal = x.sin().sum()")).left_out
+    assert said.startswith("what autograd graphs have saved")
+    assert find_holders(after("x = torch.rand(9)")).left_out == ()
+
+
 def test_a_graph_as_long_as_a_training_is_followed_to_its_end() -> None:
     code = "x = torch.rand(50, requires_grad=True)\ntotal = 0\nfor i in range(3000):\n    total = total + (x * i).sin()"
     found = find_holders(after(code), most_seconds=60)
