@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.torch_versions import LIMIT_OF_2, compiled_code_is_a_module  # noqa: E402
+from tests.torch_versions import LIMIT_OF_2, compiles_as_today  # noqa: E402
 from torchbench_magic import load  # noqa: E402
 from torchbench_magic.profiling.profile import Profile  # noqa: E402
 from torchbench_magic.profiling.view import document  # noqa: E402
@@ -176,7 +176,7 @@ def test_a_function_of_another_cell_has_the_source_of_that_cell() -> None:
     assert set(made.compilations["source_id"]) == {made.source_id}
 
 
-@compiled_code_is_a_module
+@compiles_as_today
 def test_compiled_code_stands_on_the_def_line_and_what_comes_after_a_break_on_that_line() -> None:
     frames = broken().frames
     functions = frames[frames["kind"] == "function"]["name"]
@@ -199,6 +199,7 @@ def test_warm_code_and_code_that_is_not_compiled_have_no_rows_and_no_insight() -
         assert not kinds & {"compiling", "recompiles", "graph-break", "fell-back"}
 
 
+@compiles_as_today
 def test_the_four_kinds_of_insights_speak_about_planted_causes() -> None:
     found = {each.kind: each for each in calm(broken()).insights}
     assert {"compiling", "recompiles", "graph-break"} <= set(found)
