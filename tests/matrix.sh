@@ -1,8 +1,9 @@
 #!/bin/sh
 # make test-matrix: the kernel, line and timing tests on every supported Python that is at hand, and with the newest
 # torch, with the built wheel installed as a user installs it.
-# VERSIONS="3.13" takes only some of them. "3.13" has the torch of constraints.txt, "3.13+2.14.1" that version, and
-# "newest" the newest torch that the registry has, on the newest Python at hand.
+# VERSIONS="3.13" takes only some of them. "3.13" has the torch of constraints.txt, "3.13+2.14.1" that version, "newest"
+# the newest torch that the registry has, on the newest Python at hand, and "oldest" the lowest version of all that
+# pyproject.toml requires, on the oldest Python.
 # What follows `--` in TESTS= are arguments of pytest.
 # An environment for each lies in .venv-3.x, .venv-3.x+y or .venv-newest. Pythons are looked for in PATH and among those
 # of pyenv.
@@ -10,7 +11,7 @@ set -u
 cd "$(dirname "$0")/.."
 
 PYTHONS="3.11 3.12 3.13 3.14"
-VERSIONS=${VERSIONS:-"$PYTHONS newest"}
+VERSIONS=${VERSIONS:-"$PYTHONS newest 3.12+2.11.0 oldest"}
 TESTS=${TESTS:-"tests/core/profiling tests/core/timing tests/core/code/test_body.py tests/magics tests/kernel"}
 # how many at a time: arguments of pytest-xdist
 BESIDE=${BESIDE:-}
@@ -42,11 +43,21 @@ newest_python() {
     echo "$newest"
 }
 
+# What pyproject.toml requires, each at its lowest version.
+lowest() {
+    sed -n '/^dependencies = \[/,/^\]/s/^ *"\(.*\)>=\(.*\)",.*/\1==\2/p' pyproject.toml
+}
+
 # The constraints for a torch other than theirs ($torch, "newest" or a version): what it needs is its own choice.
 constraints_for() {
     needed="torch triton sympy mpmath networkx fsspec filelock setuptools numpy"
-    grep -v -i -E "^($(echo "$needed" | tr ' ' '|'))==" constraints.txt
-    [ "$torch" = newest ] || echo "torch==$torch"
+    [ "$version" != oldest ] || needed="$needed $(lowest | sed 's/==.*//')"
+    grep -v -i -E "^($(echo $needed | tr ' ' '|'))==" constraints.txt
+    case $version in
+    oldest) lowest ;;
+    newest) ;;
+    *) echo "torch==$torch" ;;
+    esac
 }
 
 # Build this tree's wheel and install it into $venv, which is made if need be; what it depends on only once.
@@ -72,6 +83,7 @@ for version in $VERSIONS; do
     last= torch=
     case $version in
     newest) torch=newest python=$(newest_python) ;;
+    oldest) torch=oldest python=$(python_of "${PYTHONS%% *}") ;;
     *+*) torch=${version#*+} python=$(python_of "${version%%+*}") ;;
     *) python=$(python_of "$version") ;;
     esac

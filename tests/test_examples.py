@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def run(name: str, folder: Path, patience: int = 240, then: str = "") -> list[str]:
-    """What each code cell showed as text, printed output included, and a cell with ``then``, if it is given; a cell that
+    """What each code cell showed as text, printed output included, and a cell with ``then``, if given; one that
     fails ends the test."""
     book = nbformat.read(EXAMPLES / name, as_version=4)
     book.cells += [nbformat.v4.new_code_cell(then)] if then else []

@@ -302,3 +302,10 @@ def test_a_short_compilation_is_not_shown(clock: FakeClock) -> None:
     output.count_up("compiling f")
     output.counted()
     assert shell.display_pub.published == []
+
+
+def test_outside_of_a_cell_of_an_older_ipython_the_hook_stays_as_it_is() -> None:
+    """Up to 9.0 IPython's trap counts the cells that run, and does not say whether one does."""
+    hook = sys.displayhook
+    ShownOnce.mark(SimpleNamespace(display_trap=SimpleNamespace(_nested_level=0)), [1])
+    assert sys.displayhook is hook

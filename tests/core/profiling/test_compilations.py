@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.torch_versions import LIMIT_OF_2, compiles_as_today  # noqa: E402
 from torchbench_magic import load  # noqa: E402
 from torchbench_magic.profiling.profile import Profile  # noqa: E402
 from torchbench_magic.profiling.view import document  # noqa: E402
@@ -175,6 +176,7 @@ def test_a_function_of_another_cell_has_the_source_of_that_cell() -> None:
     assert set(made.compilations["source_id"]) == {made.source_id}
 
 
+@compiles_as_today
 def test_compiled_code_stands_on_the_def_line_and_what_comes_after_a_break_on_that_line() -> None:
     frames = broken().frames
     functions = frames[frames["kind"] == "function"]["name"]
@@ -197,6 +199,7 @@ def test_warm_code_and_code_that_is_not_compiled_have_no_rows_and_no_insight() -
         assert not kinds & {"compiling", "recompiles", "graph-break", "fell-back"}
 
 
+@compiles_as_today
 def test_the_four_kinds_of_insights_speak_about_planted_causes() -> None:
     found = {each.kind: each for each in calm(broken()).insights}
     assert {"compiling", "recompiles", "graph-break"} <= set(found)
@@ -206,7 +209,7 @@ def test_the_four_kinds_of_insights_speak_about_planted_causes() -> None:
     torch._dynamo.reset()
     with torch._dynamo.config.patch(recompile_limit=2):
         found = {each.kind: each for each in calm(seen(LIMIT)).insights}
-    assert "recompile_limit of 2 reached" in found["fell-back"].text
+    assert LIMIT_OF_2 in found["fell-back"].text
     assert found["fell-back"].places[0].line == 2
     assert found["fell-back"].evidence["seconds_uncompiled"]
     assert any(cure.code == "torch._dynamo.config.recompile_limit = 64" for cure in found["fell-back"].cures)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.torch_versions import shows_what_graphs_save
 from torchbench_magic.profiling.lines_view import first_insights
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.results import Doubt, Insight
@@ -41,6 +42,7 @@ def test_nothing_is_said_of_a_cell_that_keeps_nothing(cell: LeakCell) -> None:
     assert not leaks_said(profile_in_shell(cell))
 
 
+@shows_what_graphs_save
 def test_steps_that_are_recorded_are_enough() -> None:
     cell = LEAKING[0]
     (said,) = leaks_said(profile_in_shell(cell, "--steps 10 --warmup 2"))
@@ -119,6 +121,7 @@ def test_the_parts_add_up_to_the_peak_and_what_was_there() -> None:
     assert own == profile.memory["bytes"].max() - int(freed.loc[:peak, "change"].sum())
 
 
+@shows_what_graphs_save
 def test_a_graph_that_nothing_uses_is_to_be_left_out() -> None:
     _, (said,) = peak_of_cell("evaluation", LARGE, "for i in range(3):\n    y = net(x)")
     assert said.cures[0].lever == "inference_mode"

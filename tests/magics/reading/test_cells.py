@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
+from torchbench_magic.notebook import cells
 from torchbench_magic.notebook.cells import Book, Place
 
 
@@ -178,3 +180,16 @@ def test_closing_the_book_puts_the_sources_back(shell: InteractiveShell) -> None
     assert linecache.getline(file, 1).startswith("get_ipython().run_cell_magic")
     assert not [name for name in linecache.cache if name not in before and name.startswith("<probe")]
     assert book._note not in shell.events.callbacks["pre_run_cell"]
+
+
+def test_the_number_of_a_cell_is_right_whenever_ipython_counts_it(
+    shell: InteractiveShell, book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From 9.8 on before `pre_run_cell`, in older versions after the cell."""
+    entered: list[int] = []
+    monkeypatch.setattr(book, "_enter", lambda raw, transformed, number: entered.append(number))
+    monkeypatch.setattr(shell, "execution_count", 5)
+    for version in ((8, 12, 3), (9, 7, 0), (9, 8, 0), (10, 0, 0)):
+        monkeypatch.setattr(cells, "version_info", version)
+        book._note(SimpleNamespace(raw_cell="x", store_history=True, silent=False))
+    assert entered == [5, 5, 4, 4]

@@ -281,6 +281,13 @@ def node_parts(node: Any) -> _Parts:
         yield from ((Lead("saved"), item) for item in list(held.values()))
 
 
+def _reads_what_was_saved() -> bool:
+    """Whether torch shows what a `SavedTensor` holds without unpacking it, which may run code of the user."""
+    from torch._C import _autograd
+
+    return hasattr(getattr(_autograd, "SavedTensor", None), "data")
+
+
 def _kept_by(saved: Any) -> Iterator[Any]:
     """The tensor in a ``SavedTensor``, or what a hook has packed it into."""
     read: Callable[[], Any] = lambda: saved.data
@@ -539,6 +546,8 @@ def find_holders(
     left_out = []
     if running and not CAN_READ_LOCALS:
         left_out.append("variables of functions that are still running")
+    if any(graph >= 0 for graph in met.graphs) and not _reads_what_was_saved():
+        left_out.append("what autograd graphs have saved, which this torch does not show (2.11 does)")
     if met.broken:
         left_out.append("an object" if met.broken == 1 else f"{met.broken} objects")
         left_out[-1] += " that cannot be looked into"

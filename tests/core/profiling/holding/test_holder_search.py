@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.torch_versions import shows_what_graphs_save
 from torchbench_magic.cell_text import CellText
 from torchbench_magic.profiling.memory.holders import HeldBlock, Holdings, find_holders, last_value
 
@@ -114,6 +115,7 @@ def test_the_holder_is_named_as_the_reader_would_write_it(way: str) -> None:
     assert found.nbytes == 4000
 
 
+@shows_what_graphs_save
 def test_the_graph_of_a_tensor_holds_what_it_saved() -> None:
     names = after("w = torch.rand(1000, requires_grad=True)\ninner = w.sin()\ntotal = inner.sin().sum()")
     inner = names.pop("inner")
@@ -130,6 +132,18 @@ def test_a_graph_that_backward_has_freed_holds_nothing() -> None:
     assert holder_of(names, inner.detach()) is None
 
 
+def test_a_torch_that_does_not_show_what_graphs_save_is_named_where_there_is_a_graph(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from torchbench_magic.profiling.memory import holders
+
+    monkeypatch.setattr(holders, "_reads_what_was_saved", lambda: False)  # as torch 2.9
+    (said,) = find_holders(after("x = torch.rand(9, requires_grad=True)\ntotal = x.sin().sum()")).left_out
+    assert said.startswith("what autograd graphs have saved")
+    assert find_holders(after("x = torch.rand(9)")).left_out == ()
+
+
+@shows_what_graphs_save
 def test_a_graph_as_long_as_a_training_is_followed_to_its_end() -> None:
     code = "x = torch.rand(50, requires_grad=True)\ntotal = 0\nfor i in range(3000):\n    total = total + (x * i).sin()"
     found = find_holders(after(code), most_seconds=60)
