@@ -134,18 +134,18 @@ def test_a_full_cache_is_replaced_by_a_folder_of_this_process(
 def test_compiling_where_no_disk_has_room_is_one_line(
     disk: Path, pretender: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchbench_magic.cpp import build as cache
+    from torchbench_magic.cpp import build as building
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(disk / "cache"))
     monkeypatch.setattr(tempfile, "tempdir", str(disk))
-    cache._private_folder.cache_clear()
+    building._private_folder.cache_clear()
     (disk / "cache").mkdir(mode=0o700)
     fill(disk)
     try:
         with pytest.raises(SnippetError) as caught:
             build({"a": Snip.of("x;")})
     finally:
-        cache._private_folder.cache_clear()
+        building._private_folder.cache_clear()
     assert "free space in" in str(caught.value)
     assert "\n" not in str(caught.value)
 

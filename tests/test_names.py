@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -29,6 +31,7 @@ PUBLIC = (
 
 IN_FULL = re.compile(r"\btorchbench_magic((?:\.\w+)+)(?::(\w+))?")
 IN_CODE = re.compile(r"(?<!`)`((?:\w+\.)+\w+)")  # `timing.plan`, `identity.task_of`; ``x.y`` is no name of ours
+OURS = re.compile(r"(?<!`)`([A-Za-z_]\w*(?:\.\w+)*)`(?!`)")
 AS_PATH = re.compile(r"`(?:torchbench_magic/)?((?:\w+/)+(?:\w+(?:\.\w+)?)?)`")
 WRITTEN = re.compile(r"^# torchbench_magic/(\S+)\.py: new$", re.MULTILINE)  # by the examples of a page
 
@@ -79,6 +82,22 @@ def wrong_names(text: str, is_module: bool) -> Iterator[str]:
 def test_every_module_named_in_a_text_of_the_package_is_there() -> None:
     wrong = {name: said for name, (text, _) in chapters().items() if (said := [*wrong_names(text, True)])}
     assert not wrong
+
+
+def test_every_name_in_single_backticks_is_one_that_the_code_uses() -> None:
+    """In comments and docstrings: a name of others stands in two backticks, and one that is gone in none."""
+    known, named = set[str](), dict[str, str]()
+    for chapter, (text, _) in chapters().items():
+        known |= set(chapter.split("."))
+        is_first = True  # of a statement: a text there is a docstring
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and is_first):
+                named |= dict.fromkeys(OURS.findall(token.string), chapter)
+            else:
+                known.update(re.findall(r"\w+", token.string))
+            begins = token.type in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+            is_first = begins or (is_first and token.type in (tokenize.COMMENT, tokenize.NL))
+    assert not {name: chapter for name, chapter in named.items() if not known.issuperset(name.split("."))}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

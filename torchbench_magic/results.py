@@ -114,7 +114,7 @@ def _call(target: str, result: object, options: dict[str, Any]) -> Any:
 
 
 class Shown:
-    """A result that a notebook displays. What draws it is found on first call, see `_gateway`."""
+    """A result that a notebook displays. What draws it is found on first call, see `TABLE`."""
 
     def to_html(self, path: str | os.PathLike[str] | None = None, *, overwrite: bool = False) -> str | None:
         """The result as one page that sorts, filters and zooms without session and network.

@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from torchbench_magic.profiling.pictures import timeline as bars
-from torchbench_magic.profiling.pictures.timeline import bars_in_span, markup, spec_of, timeline, widget_spec
+from torchbench_magic.profiling.pictures.timeline import bars_in_span, markup, module, spec_of, timeline, widget_spec
 from torchbench_magic.show import flame, html
 from torchbench_magic.show.document_json import script_data
 from torchbench_magic.show.javascript import self_unpacking
@@ -263,7 +262,7 @@ def test_a_widget_asks_for_the_bars_of_the_span_in_view_and_draws_them(show: Ope
     assert spec["asks"]
     script = "globalThis.mount = mount; globalThis.given = JSON.parse(document.getElementById('given').textContent);"
     given = f'<script type="application/json" id="given">{script_data(spec)}</script><canvas></canvas>'
-    page = show(f'<!doctype html><div id="host"></div>{given}<script type="module">{bars.module()}\n{script}</script>')
+    page = show(f'<!doctype html><div id="host"></div>{given}<script type="module">{module()}\n{script}</script>')
     page.evaluate("document.querySelector('body > canvas').remove()")
     page.evaluate(MOUNT)
     page.locator("canvas").focus()

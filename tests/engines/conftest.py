@@ -23,20 +23,18 @@ psutil = pytest.importorskip("psutil")
 pytest.importorskip("ipyparallel")
 
 from tests.kernel.conftest import Kernel, by_files  # noqa: E402
-from torchbench_magic.cluster import engines as asking  # noqa: E402
-from torchbench_magic.cluster import engines as cluster_module  # noqa: E402
-from torchbench_magic.cluster import engines as probing  # noqa: E402
+from torchbench_magic.cluster import engines  # noqa: E402
 from torchbench_magic.cluster.engines import Cluster, connected  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILE = "engines"
 LONG = 1e6
 PATIENT = f"""\
-from torchbench_magic.cluster import engines as asking, engines as cluster, engines as probing
-cluster._ANSWERS_WITHIN = asking._OUTPUT_WITHIN = probing.BUSY_AFTER = {LONG}
-asking.Asking.interrupt.__defaults__ = ({LONG},)
-probing.probe.__kwdefaults__["deadline"] = {LONG}
-del asking, cluster, probing
+from torchbench_magic.cluster import engines
+engines._CONTROLLER_ANSWERS_WITHIN = engines._OUTPUT_WITHIN = engines.BUSY_AFTER = {LONG}
+engines.Asking.interrupt.__defaults__ = ({LONG},)
+engines.probe.__kwdefaults__["deadline"] = {LONG}
+del engines
 """
 """An engine that does not answer yet is neither busy nor silent nor lost."""
 
@@ -130,11 +128,11 @@ def until_exists(path: Path) -> None:
 def patience() -> Iterator[pytest.MonkeyPatch]:
     """In this process, as `PATIENT` in a kernel."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(cluster_module, "_ANSWERS_WITHIN", LONG)
-        patched.setattr(asking, "_OUTPUT_WITHIN", LONG)
-        patched.setattr(probing, "BUSY_AFTER", LONG)
-        patched.setattr(asking.Asking.interrupt, "__defaults__", (LONG,))
-        patched.setitem(probing.probe.__kwdefaults__, "deadline", LONG)
+        patched.setattr(engines, "_CONTROLLER_ANSWERS_WITHIN", LONG)
+        patched.setattr(engines, "_OUTPUT_WITHIN", LONG)
+        patched.setattr(engines, "BUSY_AFTER", LONG)
+        patched.setattr(engines.Asking.interrupt, "__defaults__", (LONG,))
+        patched.setitem(engines.probe.__kwdefaults__, "deadline", LONG)
         yield patched
 
 

@@ -19,8 +19,7 @@ import psutil
 import pytest
 
 from tests.engines.conftest import PROFILE, RunningCluster, one_more_engine
-from torchbench_magic.cluster import engines as cluster_module
-from torchbench_magic.cluster import engines as probing
+from torchbench_magic.cluster import engines
 from torchbench_magic.cluster.engines import Answer, Asking, Cluster, Engine, Question, connected, probe, why_not
 from torchbench_magic.errors import InputError, MissingTool
 
@@ -53,12 +52,12 @@ def names_of_children(process: int) -> list[str]:
 @pytest.mark.slow
 def test_every_engine_is_found_with_what_it_runs(cluster: RunningCluster) -> None:
     with cluster.connected() as found:
-        engines = probe(found)
-    assert [(each.id, each.state, each.python, why_not(each)) for each in engines] == [
+        probed = probe(found)
+    assert [(each.id, each.state, each.python, why_not(each)) for each in probed] == [
         (n, "ready", sys.version.split()[0], "") for n in (0, 1)
     ]
-    assert len({each.place for each in engines}) == 1
-    assert len({each.pid for each in engines}) == 2
+    assert len({each.place for each in probed}) == 1
+    assert len({each.pid for each in probed}) == 2
 
 
 @pytest.mark.slow
@@ -95,7 +94,7 @@ def test_a_busy_engine_is_told_and_an_interrupt_brings_it_back(
         asking.ask(first, SLEEP)
         until_asleep(first.pid)
         with monkeypatch.context() as patched:
-            patched.setattr(probing, "BUSY_AFTER", 0.1)
+            patched.setattr(engines, "BUSY_AFTER", 0.1)
             assert [each.state for each in probe(found)] == ["busy", "ready"]
         assert [(each.engine.id, each.kind) for each in asking.interrupt()] == [(0, "interrupted")]
         assert [each.state for each in probe(found)] == ["ready", "ready"]
@@ -105,9 +104,9 @@ def test_a_busy_engine_is_told_and_an_interrupt_brings_it_back(
 def test_an_engine_that_is_killed_in_mid_task_answers_that_it_died(cluster: RunningCluster, tmp_path: Path) -> None:
     with one_more_engine(cluster, tmp_path / "third") as pid, cluster.connected() as found:
         asking = Asking(found)
-        engines = probe(found)
-        (third,) = [each for each in engines if each.pid == pid]
-        for each in (engines[0], third):
+        probed = probe(found)
+        (third,) = [each for each in probed if each.pid == pid]
+        for each in (probed[0], third):
             asking.ask(each, SLEEP)
             until_asleep(each.pid)
         os.kill(pid, signal.SIGKILL)
@@ -133,7 +132,7 @@ def test_without_a_cluster_one_line_says_how_to_start_one(tmp_path: Path) -> Non
 def test_a_cluster_that_has_ended_is_told_in_one_line(
     cluster: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_module, "_ANSWERS_WITHIN", 0.5)
+    monkeypatch.setattr(engines, "_CONTROLLER_ANSWERS_WITHIN", 0.5)
     file = f"profile_{PROFILE}/security/ipcontroller-client.json"
     told = json.loads((cluster.ipython_dir / file).read_text())
     (tmp_path / file).parent.mkdir(parents=True)
@@ -153,7 +152,7 @@ def test_a_cluster_that_is_only_starting_is_waited_for(
     file.parent.mkdir(parents=True)
     file.write_text("")
     writes = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda seconds: file.write_text(told))
-    monkeypatch.setattr(cluster_module, "time", writes)
+    monkeypatch.setattr(engines, "time", writes)
     with connected(PROFILE, tmp_path) as found:
         assert len(found.ids) == 2
 
@@ -165,7 +164,7 @@ def test_a_broken_file_of_a_cluster_is_told_in_one_line(tmp_path: Path, monkeypa
     for told in ("", '{"interface": "tcp', "\x00", "[]", "{}"):
         waited = [0.0]
         clock = SimpleNamespace(monotonic=lambda w=waited: w[0], sleep=lambda s, w=waited: w.append(w.pop() + s))
-        monkeypatch.setattr(cluster_module, "time", clock)
+        monkeypatch.setattr(engines, "time", clock)
         file.write_text(told)
         with pytest.raises(InputError) as caught, connected(PROFILE, tmp_path):
             pass
@@ -254,7 +253,7 @@ def cluster_of(statuses: list[dict[Any, Any]], answers_after: dict[int, int]) ->
 
 
 def test_a_controller_that_hears_late_of_a_task_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "BUSY_AFTER", 0.5)
+    monkeypatch.setattr(engines, "BUSY_AFTER", 0.5)
     idle, at_work = {"queue": 1, "tasks": 0}, {"queue": 2, "tasks": 0}
     clock = itertools.count(0.0, 0.1)
     made = cluster_of([{0: idle, 1: idle}, {0: at_work, 1: idle, "unassigned": 0}], {0: 10**6, 1: 12})
@@ -262,7 +261,7 @@ def test_a_controller_that_hears_late_of_a_task_is_asked_again(monkeypatch: pyte
 
 
 def test_an_engine_that_does_not_answer_in_time_is_silent_or_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "BUSY_AFTER", 0.5)
+    monkeypatch.setattr(engines, "BUSY_AFTER", 0.5)
     clock = itertools.count(0.0, 0.1)
     idle = {each: {"queue": 1, "tasks": 0} for each in (0, 1)}
     made = cluster_of([idle] * 100, {0: 0, 1: 10**6})

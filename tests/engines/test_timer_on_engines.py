@@ -20,7 +20,7 @@ import torch
 import torchbench_magic
 from tests.engines.conftest import RunningCluster, one_more_engine, running_cluster, until_exists
 from torchbench_magic.cell_text import Body
-from torchbench_magic.cluster import engines as probing
+from torchbench_magic.cluster import engines
 from torchbench_magic.cluster.engines import Asking, Question, probe
 from torchbench_magic.cluster.timing import compare_on_engines
 from torchbench_magic.errors import BodyError, InputError, Interrupted, MissingTool, OptionError
@@ -95,8 +95,8 @@ def test_points_are_shared_by_the_hosts_and_alternatives_are_paired_at_each(clus
     assert (found.frame["samples"] == 8).all()
     assert found.family == 3
     assert found.frame["env"].isna().all()
-    engines = {subject.place.engine for subject in found.subjects if subject.place is not None}
-    assert len(engines) == 1, "both are of one host, which has one at work at a time"
+    used = {subject.place.engine for subject in found.subjects if subject.place is not None}
+    assert len(used) == 1, "both are of one host, which has one at work at a time"
     assert [part.frame["n"].tolist() for part in kept] == [[1, 1], [2, 2], [3, 3]], "each at once"
     assert found.environment.torch == torch.__version__
 
@@ -335,7 +335,7 @@ def test_a_busy_engine_is_a_row(cluster: RunningCluster, monkeypatch: pytest.Mon
         )
         try:
             until_exists(there)
-            monkeypatch.setattr(probing, "BUSY_AFTER", 0.1)
+            monkeypatch.setattr(engines, "BUSY_AFTER", 0.1)
             made = measured({"a": "sum((1, 2))"})
         finally:
             asking.interrupt()

@@ -18,13 +18,13 @@ for i in range(20):
     z = y + 1
 z.shape"""
 PLANTED = """\
-from torchbench_magic.profiling.efficiency import judge as judged_ops
+from torchbench_magic.profiling.efficiency import judge
 from torchbench_magic.process.peaks import Peaks
-measured = judged_ops.peaks_here
-judged_ops.peaks_here = lambda threads, progress: Peaks(
+measured = judge.peaks_here
+judge.peaks_here = lambda threads, progress: Peaks(
     threads, (("float32", threads, 2e11),), ((1 << 20, threads, 1e11), (1 << 28, threads, 3e10)), 1e-6,
     (("L1", 1 << 15), ("L2", 1 << 20), ("L3", 1 << 25)), 0.0, True)
-judged_ops.class_of = lambda seconds, roof, *args, **kwargs: roof[1]"""
+judge.class_of = lambda seconds, roof, *args, **kwargs: roof[1]"""
 """On a busy machine peaks of several threads are not known, and what is far below its roof has no class."""
 MORE = 25_000
 """Bytes that the option may add to an output."""
@@ -76,8 +76,8 @@ def test_nothing_of_the_machine_can_be_read(start_kernel: Callable[..., Kernel])
     kernel = prepared(start_kernel())
     hide = """\
 import glob, pathlib
-from torchbench_magic.process import contention, contention as process_use
-from torchbench_magic.profiling.efficiency import judge as once_more
+from torchbench_magic.process import contention
+from torchbench_magic.profiling.efficiency import judge
 import os
 os.environ["XDG_CACHE_HOME"] = os.path.abspath("other")
 contention._stat = lambda: (float("nan"), float("nan"))
@@ -85,9 +85,9 @@ glob.glob = lambda *a, **k: []
 def denied(self):
     raise PermissionError(self)
 pathlib.Path.iterdir = denied
-unknown = lambda: process_use.ProcessUse()
-from torchbench_magic.profiling import recording as recorded_run
-once_more.read_use = recorded_run.read_use = unknown"""
+unknown = lambda: contention.ProcessUse()
+from torchbench_magic.profiling import recording
+judge.read_use = recording.read_use = unknown"""
     assert not kernel.run(hide).error
     ran = kernel.run(f"{CELL}  # other peaks: none are kept for this cache")
     assert not ran.error

@@ -339,7 +339,7 @@ def cpp_reads_the_cell_as_cpp(bench: Bench) -> None:
 
 
 def global_setup_stands_at_the_level_of_the_file(bench: Bench) -> None:
-    from torchbench_magic.cpp import run as cpp_timer
+    from torchbench_magic.cpp import run
     from torchbench_magic.errors import SnippetError
 
     texts: list[str] = []
@@ -349,7 +349,7 @@ def global_setup_stands_at_the_level_of_the_file(bench: Bench) -> None:
         raise SnippetError("not in this test")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cpp_timer, "compile_snippets", compile_snippets)
+        patch.setattr(run, "compile_snippets", compile_snippets)
         bench("--cpp", "f();")
         bench('--cpp --global-setup "#include <mine.h>"', "f();")
     assert "mine.h" not in texts[0]

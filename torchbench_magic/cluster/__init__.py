@@ -5,7 +5,7 @@ line says how to start one) -> `cluster.engines.probe` (every engine as an `Engi
 deadline) -> `cluster.engines.why_not` (a reason that an engine cannot serve, or "") -> `cluster.sent_code.pack_names`
 (what the code reads, as bytes with the size of each name) -> `cluster.engines.Asking` (one `Question` an engine,
 answers as they come; a Ctrl-C becomes SIGINT on the engines). A question names a function of this package, which runs
-on the engine: `asking.Question("pkg.mod:func", {...})`, with plain values and bytes there and back. On the engine
+on the engine: ``Question("pkg.mod:func", {...})``, with plain values and bytes there and back. On the engine
 `cluster.sent_code.unpack_names` gives the names again, and `cluster.sent_code.known_cells` makes lines stand on the
 notebook's cells.
 """

@@ -111,7 +111,7 @@ def package_folder() -> str:
 # there, so the files that its controller writes are looked for first.
 
 _FILE = re.compile(r"ipcontroller-(?:(.+)-)?client\.json")
-_ANSWERS_WITHIN = 5.0
+_CONTROLLER_ANSWERS_WITHIN = 5.0
 """Seconds in which a controller answers; on one host it takes a tenth of one."""
 _WRITTEN_WITHIN = 2.0
 """Seconds in which a controller that begins has written its file, which is there, but empty, for a moment."""
@@ -142,7 +142,7 @@ class Cluster:
         if self._listens_at is None:
             return False
         try:
-            socket.create_connection(self._listens_at, timeout=_ANSWERS_WITHIN).close()
+            socket.create_connection(self._listens_at, timeout=_CONTROLLER_ANSWERS_WITHIN).close()
         except ConnectionRefusedError:
             return True
         except OSError:  # of the network between: it may come back
@@ -150,7 +150,7 @@ class Cluster:
         return False
 
     def begin(self, engine: int, text: str, asked: dict[str, Any]) -> Any:
-        """Have an engine run ``text``, which defines ``answer(asked)``; its `AsyncResult`.
+        """Have an engine run ``text``, which defines ``answer(asked)``; its ``AsyncResult``.
 
         Only text and plain values travel: a function would be pickled, which an engine of another Python cannot read.
         Nothing is left among the engine's own names.
@@ -195,7 +195,7 @@ def connected(name: str, ipython_dir: str | os.PathLike[str] | None = None) -> I
     file = _connection_file(name, folder)
     _wait_until_written(name, file)
     try:
-        client = ipyparallel.Client(str(file), ipython_dir=str(folder), timeout=_ANSWERS_WITHIN)
+        client = ipyparallel.Client(str(file), ipython_dir=str(folder), timeout=_CONTROLLER_ANSWERS_WITHIN)
     except (OSError, TimeoutError, ValueError, TypeError, KeyError, ipyparallel.error.IPythonError) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(

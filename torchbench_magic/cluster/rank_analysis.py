@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from torchbench_magic import units
-from torchbench_magic.profiling.trace import Ints
+from torchbench_magic.arrays import Floats, Ints
 from torchbench_magic.results import CodeLine, Cure, Doubt, Insight
 
 from .rank_blame import (
@@ -24,18 +24,7 @@ from .rank_blame import (
     straggler_of,
 )
 from .rank_clocks import ClockBounds, RankClock, bounds_of_clocks
-from .ranks import (
-    FOREVER,
-    KIND_SHARE,
-    Floats,
-    RankProfile,
-    Straggler,
-    common,
-    joined_stretches,
-    nanoseconds,
-    within,
-    without,
-)
+from .ranks import FOREVER, KIND_SHARE, RankProfile, Straggler, common, joined_stretches, nanoseconds, within, without
 
 __all__ = [
     "COLUMNS",
@@ -288,7 +277,7 @@ def profile_of_ranks(runs: Sequence[RankRun], doubts: Sequence[Doubt] = ()) -> R
     found, unnamed = None, ""
     if len(runs) > 1 and blame.totals[guilty.rank] > guilty.threshold:
         after = _after_the_first(matched, times)
-        found = _straggler(guilty, blame, runs, after, span) if guilty.beyond_chance else None
+        found = _straggler_with_cause(guilty, blame, runs, after, span) if guilty.beyond_chance else None
         unnamed = "" if found is not None else "no cause" if guilty.beyond_chance else "chance"
     return RankProfile(
         ranks=rank_table(times, blame.totals.tolist()),
@@ -344,7 +333,7 @@ def _after_the_first(matched: MatchedCollectives, times: Sequence[RankTimes]) ->
     return [each.part(begin, max(begin, end)) for each in times]
 
 
-def _straggler(
+def _straggler_with_cause(
     guilty: Guilty, blame: Blame, runs: Sequence[RankRun], times: Sequence[RankTimes], span: float
 ) -> Straggler | None:
     """None where nothing is seen that the rank does longer. Args: ``times``, see `_after_the_first`."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from torchbench_magic.profiling.trace import Ints
+from torchbench_magic.arrays import Floats, Ints
 
-from .ranks import FOREVER, Floats, joined_stretches, nanoseconds, without
+from .ranks import FOREVER, joined_stretches, nanoseconds, without
 
 __all__ = [
     "FEWEST",
@@ -35,9 +35,9 @@ __all__ = [
 # they are. In the others (broadcast, send and receive, gather, scatter, reduce) some ranks wait for nobody. Between two
 # ranks times tell it: one that comes first and is still there when the other comes waits for it, and a root that leaves
 # before that waits for nobody. Among more, a rank may still be there because of a third one, so these do not count. A
-# collective of some of the ranks is matched within its group. NCCL's
-# traces tell the group. gloo's do not: where only some ranks make calls of a kind and shape, these are a group if each
-# of the calls overlaps on all of them, as calls of one collective must.
+# collective of some of the ranks is matched within its group. NCCL's traces tell the group. gloo's do not: where only
+# some ranks make calls of a kind and shape, these are a group if each of the calls overlaps on all of them, as calls of
+# one collective must.
 
 _KIND = re.compile("allreduce|allgather|reducescatter|alltoall|barrier|broadcast|gather|scatter|reduce|send|recv")
 _ONE_KIND = {"send": "sendrecv", "recv": "sendrecv"}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchbench_magic.profiling.trace import Ints
+from torchbench_magic.arrays import Ints
 
 from .ranks import FOREVER
 

@@ -21,11 +21,11 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torchbench_magic.arrays import Ints
 from torchbench_magic.errors import TraceError
 from torchbench_magic.files import TRACE, path_of, whole_file
 from torchbench_magic.printable import printable
 from torchbench_magic.profiling.chrome_trace import TraceFile, is_own_frame
-from torchbench_magic.profiling.events import Ints
 from torchbench_magic.profiling.kineto import collector_paused
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.segments import ancestors, nest

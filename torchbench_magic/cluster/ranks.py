@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from torchbench_magic.arrays import Ints
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.trace import Ints
 from torchbench_magic.results import Doubt, Insight, Storable, hand_on
 
 __all__ = [
@@ -18,7 +17,6 @@ __all__ = [
     "RankProfile",
     "Straggler",
     "FOREVER",
-    "Floats",
     "common",
     "joined_stretches",
     "nanoseconds",
@@ -33,44 +31,6 @@ KIND_SHARE = 1 / 3
 """Of the blame: a line, computing or idling that is longer by less is not called the reason. Blame is more than the
 planted delay where a rank that comes late also finds the processors and the network busy: 1.7 times on three ranks
 that share two cores."""
-
-
-@dataclass(frozen=True)
-class Straggler:
-    """The rank that the others wait for.
-
-    Attributes:
-        rank: its number.
-        late: seconds that it made the others wait.
-        text: the sentence about it; ``str`` of the record.
-        cell: n of the ``In[n]`` of the line at which it spends what makes it late; None for a file, or where no line
-            is known.
-        line: that line, 1-based; of a trace with stacks the first line of the function. None: not known.
-        place: the same as it is shown, ``train.py:12 augment``; empty where it is not known.
-        file: the file of the line; empty where it is not known.
-        excess: seconds that it spends there beyond the median of the other ranks.
-        computing: seconds that it computes beyond the median of the other ranks, negative for less.
-        outside: seconds beyond the median of the other ranks in which it neither computes nor communicates: Python,
-            data, sleep.
-        last: how many collectives it entered last.
-        of: how many collectives were looked at.
-    """
-
-    rank: int
-    late: float
-    text: str
-    cell: int | None = None
-    line: int | None = None
-    place: str = ""
-    file: str = ""
-    excess: float = 0.0
-    computing: float = 0.0
-    outside: float = 0.0
-    last: int = 0
-    of: int = 0
-
-    def __str__(self) -> str:
-        return self.text
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -92,8 +52,7 @@ class RankProfile(Storable):
             ``transfer``, ``unsplit``, ``other``; in columns of `COLUMNS` of the whole, what took most of each.
         waits: ``begin end rank seconds``: each wait in a collective, and the rank that came last.
         straggler: None unless its blame exceeds `threshold`, more than chance would have it
-        (`cluster.rank_blame.straggler_of`),
-            and something is seen that this rank does longer.
+            (`cluster.rank_blame.straggler_of`), and something is seen that this rank does longer.
         unnamed: why the rank whose blame exceeds `threshold` is not the straggler: ``chance``, or ``no cause``; else
             empty.
         threshold: seconds: 5 % of the span, or what the clocks may be off where that is more.
@@ -158,10 +117,47 @@ class RankProfile(Storable):
         hand_on(self, "merged_trace", path=path, overwrite=overwrite)
 
 
+@dataclass(frozen=True)
+class Straggler:
+    """The rank that the others wait for.
+
+    Attributes:
+        rank: its number.
+        late: seconds that it made the others wait.
+        text: the sentence about it; ``str`` of the record.
+        cell: n of the ``In[n]`` of the line at which it spends what makes it late; None for a file, or where no line
+            is known.
+        line: that line, 1-based; of a trace with stacks the first line of the function. None: not known.
+        place: the same as it is shown, ``train.py:12 augment``; empty where it is not known.
+        file: the file of the line; empty where it is not known.
+        excess: seconds that it spends there beyond the median of the other ranks.
+        computing: seconds that it computes beyond the median of the other ranks, negative for less.
+        outside: seconds beyond the median of the other ranks in which it neither computes nor communicates: Python,
+            data, sleep.
+        last: how many collectives it entered last.
+        of: how many collectives were looked at.
+    """
+
+    rank: int
+    late: float
+    text: str
+    cell: int | None = None
+    line: int | None = None
+    place: str = ""
+    file: str = ""
+    excess: float = 0.0
+    computing: float = 0.0
+    outside: float = 0.0
+    last: int = 0
+    of: int = 0
+
+    def __str__(self) -> str:
+        return self.text
+
+
 # ---- stretches -------------------------------------------------------------------------------------------------------
 # Sets of moments: int64 [n, 2], ns, begin and end of each stretch, sorted and apart from each other.
 
-Floats = NDArray[np.float64]
 
 FOREVER = 2**61
 """ns beyond any time of a trace."""

@@ -1,8 +1,8 @@
 """Timing on the engines of a cluster: who measures what next, points as questions, one result of several.
 
-The way of a run: `compare_on_engines` -> `host_queues` (who measures what next) -> `sent_points` (one point
-as a question) -> on the engine `cluster.on_engine.time_point` (under `cluster.on_engine`) -> `engine_rows` (which
-engine a row is of) -> one result of several (`joined_engines`).
+The way of a run: `compare_on_engines` -> `HostQueues` (who measures what next) -> `SentPoints` (one point as a
+question) -> on the engine `cluster.on_engine.time_point` -> `EngineRows` (which engine a row is of) -> one result of
+several (`join_engines`).
 """
 
 from __future__ import annotations

@@ -14,16 +14,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchbench_magic.errors import CountError, MissingTool
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, interrupts_held
 
 from . import callgrind_file, launch
-from . import lease as counting_lease
-
-if TYPE_CHECKING:
-    from .lease import Lease
+from .lease import Lease, idle_seconds, work_done
 
 __all__ = [
     "Wire",
@@ -155,9 +152,7 @@ class Server:
             if not self.is_alive:
                 self._forget()
                 self._owner = os.getpid()
-                launch.program()  # where there is no valgrind, a system may not have what a lease imports either
-                from .lease import Lease, idle_seconds
-
+                launch.program()  # says what is missing where there is no valgrind
                 try:
                     idle = idle_seconds() if self._idle is None else self._idle
                     with interrupts_held():
@@ -217,7 +212,7 @@ class Server:
     def _wait(self, progress: Progress) -> None:
         worked, done = time.monotonic(), None
         while (lease := self._lease) is not None and not self._is_ready:
-            if (now := counting_lease.work_done(lease.pid)) != done:
+            if (now := work_done(lease.pid)) != done:
                 done, worked = now, time.monotonic()
             if now is not None and now.is_stopped:  # held by another kernel, while it measures
                 self._signal(signal.SIGCONT)
@@ -370,7 +365,7 @@ class Server:
     def _death(lease: Lease, child: int) -> str:
         """How the server or a child of it died, where that is known."""
         time.sleep(_TICK)  # for the server's own end to be seen
-        if not lease.is_alive or counting_lease.work_done(lease.pid) is None:
+        if not lease.is_alive or work_done(lease.pid) is None:
             return "the counting process was killed; run the cell again to restart it"
         with contextlib.suppress(OSError):
             log = Path(lease.directory, f"log.{child}").read_text(errors="replace")

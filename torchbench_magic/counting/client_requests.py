@@ -3,8 +3,8 @@ notebook.
 
 Why at all: callgrind is told by instructions what to count (a *client request*, valgrind.h), and a count is the same
 twice only if both heaps are. Both are out of Python's reach without a compiler, so the bytes are written here:
-`client_requests` (toggle the counting, dump the counts), `counting.level_heap` (bring malloc and Python's allocator to
-one state), `c_calls` (functions of the C library, and of a compiled snippet).
+`builtin` and `dump` (toggle the counting, dump the counts), `counting.level_heap` (bring malloc and Python's allocator
+to one state), `CountedSnippet` (the function of a compiled snippet).
 
 What is assumed, how it is checked, and what happens where it does not hold:
 
@@ -14,9 +14,9 @@ another object header and another allocator. Checked by `why_unsupported` before
 Otherwise: ``%%timer --callgrind`` shows the times with the doubt "Instructions were not counted: instructions are
 counted on ..."; the drop-in `Timer.collect_callgrind` warns and takes torch's own collector.
 
-**Pages that are writable and executable**, for the bytes. Checked by asking for one (`executable`) as
-the process starts; valgrind needs them too (`valgrind.launch.check`). Otherwise: the process ends, and the doubt says
-"the counting process did not start: ... writable and executable ...". Times stay.
+**Pages that are writable and executable**, for the bytes. Checked by asking for one (`executable`) as the
+process starts; valgrind needs them too (`counting.launch.check_valgrind_runs`). Otherwise: the process ends, and the
+doubt says "the counting process did not start: ... writable and executable ...". Times stay.
 
 **Valgrind's request**: four rotations of rdi that add up to nothing and ``xchg rbx, rbx``, rax pointing to the code and
 five arguments, the answer in rdx. The same since valgrind 3.0 (read in valgrind.h, tried with 3.19). Checked by

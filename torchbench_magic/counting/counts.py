@@ -484,7 +484,7 @@ class Counts(Mapping[CountKey, "CallgrindStats | None"]):
         return calls
 
     def tree(self, key: CountKey | str | None = None) -> Frame:
-        """The instructions of one statement as a tree, its empty loop taken out; see `instruction_tree`.
+        """The instructions of one statement as a tree, its empty loop taken out; see `tree_of`.
 
         Args:
             key: a description or a whole key; None where only one statement was counted.

@@ -25,9 +25,9 @@ __all__ = [
 # Bring CPython's cache of attribute look-ups to a canonical state, so that counts do not depend on its history.
 #
 # The attributes of all types are found in one table of 4,096 entries. Where an entry stands is decided by the version
-# tag of its type, and tags are given in the order in which types are first looked at (`MCACHE_HASH` and
-# `assign_version_tag` in CPython's Objects/typeobject.c). One class more, earlier in the process, moved a count by 300
-# to 500 instructions where an entry that the code uses was taken meanwhile, and by 370 a call, 1.5 % of a small
+# tag of its type, and tags are given in the order in which types are first looked at (``MCACHE_HASH`` and
+# ``assign_version_tag`` in CPython's Objects/typeobject.c). One class more, earlier in the process, moved a count by
+# 300 to 500 instructions where an entry that the code uses was taken meanwhile, and by 370 a call, 1.5 % of a small
 # module's, where two entries of the code itself came to stand at one place.
 
 _ENTRIES = 1 << 12
@@ -113,7 +113,7 @@ def settle() -> None:
 def level() -> None:
     """Take what became free since `settle`, so that nothing depends on the sizes of what was allocated meanwhile.
 
-    What the look-ups of attributes found is forgotten too, see `type_cache`.
+    What the look-ups of attributes found is forgotten too (`level_types`).
     """
     level_types()
     gc.collect()  # gives back what Python keeps for its next lists, tuples and the like

@@ -17,8 +17,8 @@ that is told to a server while it starts is the same text in every notebook of o
 directory, no number of a descriptor, and of the module path only what torch needs. Python lists a folder of the path
 when it looks for a module there, and keeps the names: so what ``.pth`` files add, such as the folder of a project that
 is installed with ``pip install -e``, in which files come and go, is not on the path until all is imported (``-S``).
-What a job brings differs from notebook to notebook; `heap.level` takes that out again, before its variables are made
-and before its code is counted.
+What a job brings differs from notebook to notebook; `level_heap.level` takes that out again, before its variables are
+made and before its code is counted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from typing import Any
 __all__ = ["ON_DEMAND", "main"]
 
 ON_DEMAND = frozenset({"torch._dynamo"})
-"""Optimizers import it with their first step or `zero_grad`: see `torch._compile._disable_dynamo`."""
+"""Optimizers import it with their first step or `zero_grad`: see ``torch._compile._disable_dynamo``."""
 
 _WARM_CALLS = 10
 _WARM_PASSES = 3
@@ -60,7 +60,6 @@ def main() -> None:
     control = notebook.fileno()
 
     from . import client_requests, level_heap
-    from . import client_requests as counting_client_requests
 
     level_heap.place_arenas()
     # Modules of this package are compiled anew, so that it does not matter which of them Python has compiled before.
@@ -109,7 +108,7 @@ def main() -> None:
     except OSError:  # the notebook went while something was on its way
         _leave()
     try:
-        counting_client_requests.end_with_parent()
+        client_requests.end_with_parent()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         notebook.close()
         os.register_at_fork(after_in_child=_end)  # code that forks must not answer twice
@@ -211,7 +210,7 @@ def _like_the_timed_loop(calls: Any, clock: Any, before: Any, after: Any, kept: 
 
 def _answer(connection: socket.socket) -> None:
     """Take one job, count it and say what came of it."""
-    from . import client_requests as counting_client_requests
+    from . import client_requests
 
     mine = os.getpid()
     head, descriptors, _, _ = socket.recv_fds(connection, 8, 1)
@@ -222,7 +221,7 @@ def _answer(connection: socket.socket) -> None:
         os.dup2(silent, descriptor)
     stage = "load"
     try:
-        counting_client_requests.be_threaded()
+        client_requests.be_threaded()
         namespace = _prepared(job, descriptors[0] if descriptors else None)
         stage = "stmt"
         _count_library(job) if job["form"] == "library" else _count(job, namespace)
@@ -326,10 +325,9 @@ def _count(job: dict[str, Any], namespace: dict[str, Any], *, is_rehearsal: bool
 
 def _count_library(job: dict[str, Any]) -> None:
     """As `_count`, of a compiled C++ snippet, which switches the collection itself (`cpp/runtime.h`)."""
-    from . import client_requests as counting_client_requests
-    from . import level_heap
+    from . import client_requests, level_heap
 
-    snippet = counting_client_requests.CountedSnippet(job["library"], job["number"], min(job["number"], _WARM_CALLS))
+    snippet = client_requests.CountedSnippet(job["library"], job["number"], min(job["number"], _WARM_CALLS))
     level_heap.level()
     level_heap.shift(job["layout"])
     status, text = snippet.run()

@@ -119,7 +119,7 @@ def _table(
         if of.empty:
             continue
         listed = of[of["delta"].abs() >= smallest].head(most)
-        rows = [_row(record, largest, detail) for record in frame_rows(listed)]
+        rows = [_function_row(record, largest, detail) for record in frame_rows(listed)]
         rows += _left(of, len(listed), diff.names)
         sums = _sums(of) if not diff.inclusive else tuple(Cell() for _ in columns)
         groups.append(Group(tuple(rows), name, _note(of, diff), sums))
@@ -167,7 +167,7 @@ def _left(of: pd.DataFrame, listed: int, names: tuple[str, str]) -> Iterator[Row
     yield Row((Cell(", ".join(said), tone="quiet"), *(Cell() for _ in range(6))))
 
 
-def _row(record: dict[str, Any], largest: float, detail: Callable[[str], Table | None] | None = None) -> Row:
+def _function_row(record: dict[str, Any], largest: float, detail: Callable[[str], Table | None] | None = None) -> Row:
     base, count, delta, noise = (float(record[name]) for name in ("baseline_count", "count", "delta", "noise"))
     text = str(record["text"])
     cells = (

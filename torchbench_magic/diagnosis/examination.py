@@ -522,7 +522,7 @@ def _cores(cores: int) -> str:
 # What steers the processor's clock: governor, turbo, battery.
 
 _OWN_STEERING = ("intel_pstate", "amd-pstate", "amd-pstate-epp")
-"""Drivers under which the processor raises its clock by itself within milliseconds, `powersave` or not."""
+"""Drivers under which the processor raises its clock by itself within milliseconds, ``powersave`` or not."""
 
 
 def processor_findings(files: SystemFiles = THIS_MACHINE) -> Iterator[Finding]:

@@ -194,7 +194,7 @@ def _cures_of_change(table: pd.DataFrame) -> list[Cure]:
 def _cures_of_reason(reason: str, name: str, before: str) -> list[Cure]:
     """
     Args:
-        reason: of `guards.change_of`.
+        reason: of `process.dynamo.change_of`.
         name: what changed, ``before`` what it was; empty where that is not known.
     """
     if _KEPT_OVER in reason:

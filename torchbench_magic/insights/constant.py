@@ -39,7 +39,7 @@ _MAKES = {
 which are made to be written to."""
 _KEEPS = {"cos", "cumsum", "exp", "flip", "log", "outer", "sin", "sqrt", "tanh", "tril", "triu"}
 """Functions whose result depends on their arguments alone, too."""
-_GIVE_NUMBERS = {"abs", "bool", "complex", "float", "int", "len", "max", "min", "pow", "round"}
+_BUILTINS = {"abs", "bool", "complex", "float", "int", "len", "max", "min", "pow", "round"}
 _NUMBER = re.compile(r"(tuple of \d+|str of .*|dtype|device|None|True|False|[-+\d.(][-+\d.ejinfa()]*|-?inf|nan)")
 _TENSOR = re.compile(r"(0-d|\d+( × \d+)*) [a-z]+\d*(, |$)")
 """Of `Profile.inputs`: what does not change but by another value being given to the name, and tensors."""
@@ -178,7 +178,7 @@ def _is_of(node: ast.AST, numbers: frozenset[str], tensors: frozenset[str]) -> b
         if is_torch_call(node):
             known = last in _MAKES | _KEEPS
         else:
-            known = root == "math" or last in (_GIVE_NUMBERS if root == last else _KEEPS if root == "" else ())
+            known = root == "math" or last in (_BUILTINS if root == last else _KEEPS if root == "" else ())
         if not known:
             return False
         of = [node.func.value] if isinstance(node.func, ast.Attribute) and root == "" else []

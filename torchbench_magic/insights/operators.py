@@ -104,7 +104,7 @@ def slow_dtype(profile: Profile) -> list[Insight]:
         if half > wide:
             said = f"bfloat16, at {half / 1e9:.3g} GFLOP/s, is even faster, with 3 digits instead of 7."
             cures.append(Cure(said, "x = x.bfloat16()", "bf16"))
-        found.append(_insight("slow-dtype", at, wall, text, tuple(cures)))
+        found.append(_op_insight("slow-dtype", at, wall, text, tuple(cures)))
     return found
 
 
@@ -143,7 +143,7 @@ def shape(profile: Profile) -> list[Insight]:
                 " operand as one, `einsum`. Their gain was not measured.",
             ),
         )
-        found.append(_insight("shape", at, wall, text, cures))
+        found.append(_op_insight("shape", at, wall, text, cures))
     return found
 
 
@@ -179,7 +179,7 @@ def page_fault(profile: Profile) -> list[Insight]:
             f"`{at.where}` spends {share} % of `{at.op}`{others} on page faults: {units.count(round(row.faults))} a"
             f" call of `{at.op}`, for the {units.bytes_text(row.fresh)} that it writes into fresh memory: {at_stake}."
         )
-        found.append(_insight("page-fault", at, wall, text, tuple(_cures_of_faults(at))))
+        found.append(_op_insight("page-fault", at, wall, text, tuple(_cures_of_faults(at))))
     return found
 
 
@@ -228,7 +228,7 @@ def below_roof(profile: Profile) -> list[Insight]:
             f"`{at.where}` runs `{at.op}`{besides} at {units.percent(row.roof / _rest(row))} % of what this machine's"
             f" {against} allows{alone}: {at_stake}."
         )
-        found.append(_insight("below-roof", at, wall, text, _cures_below(efficiency, row)))
+        found.append(_op_insight("below-roof", at, wall, text, _cures_below(efficiency, row)))
     return found
 
 
@@ -277,7 +277,7 @@ def _at_lines(
             yield _AtLine(key[0], tuple(rows[key]), key[1], at_stake), recorded.wall
 
 
-def _insight(kind: str, at: _AtLine, wall: float, text: str, cures: tuple[Cure, ...]) -> Insight:
+def _op_insight(kind: str, at: _AtLine, wall: float, text: str, cures: tuple[Cure, ...]) -> Insight:
     row = at.top
     evidence: dict[str, object] = {
         "operation": at.op,

@@ -275,7 +275,7 @@ _ADDS = frozenset({"aten::add_", "aten::add"})
 _ZEROES = frozenset({"aten::zero_", "aten::_foreach_zero_", "aten::fill_"})
 _NEARLY_ALL = 0.9
 _WRITES = re.compile(r"\.grad(?:\.data)?\s*(?:\.(?:mul|div|copy|lerp|zero|sub|add|set)_\(|[-+*/]?=(?!=))")
-"""Code that changes gradients itself (momentum by hand) keeps them on purpose. Of the text, since `clip_grad_norm_`
+"""Code that changes gradients itself (momentum by hand) keeps them on purpose. Of the text, since ``clip_grad_norm_``
 calls the same operations."""
 
 

@@ -33,8 +33,8 @@ FEWEST = 10
 """Runs of the line: what is imported, compiled or allocated at its first run is no pattern."""
 LARGE = 0.04
 """Seconds outside torch from which on a tensor that is handed to numpy is evidence at fewer runs, even a single one.
-What may happen at a first run is less: of the parts of numpy that are imported when they are first named `random`, the
-largest that computes, took 16 ms (`ma` 11, `polynomial` 5; numpy 2.4, 2 shared cores)."""
+What may happen at a first run is less: of the parts of numpy that are imported when they are first named ``random``,
+the largest that computes, took 16 ms (``ma`` 11, ``polynomial`` 5; numpy 2.4, 2 shared cores)."""
 DOMINATES = 0.5
 """Of the line's time, without what recording added: with less the line is about its operations."""
 CALL = 2e-6

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from torchbench_magic import units
+from torchbench_magic.arrays import Ints
 from torchbench_magic.process.contention import LOAD_KINDS
 from torchbench_magic.profiling.loops.phases import (
     EVALUATION,
@@ -23,7 +24,7 @@ from torchbench_magic.profiling.loops.phases import (
 )
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.sources import call_name, place_in
-from torchbench_magic.profiling.trace import Ints, Trace, busy_stretches, host_waits
+from torchbench_magic.profiling.trace import Trace, busy_stretches, host_waits
 from torchbench_magic.results import CodeLine, Cure, Insight
 
 from .evidence import LEAST_SECONDS, LEAST_SHARE, VOIDING, recorded_lines, stake_text

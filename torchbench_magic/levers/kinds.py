@@ -464,7 +464,7 @@ class OptimizerForm:
         made = copy.copy(optimizer)
         made.defaults = {**optimizer.defaults, **{key: on for key, on in forms.items() if key in optimizer.defaults}}
         made.state = defaultdict(dict, {p: _copied(held) for p, held in optimizer.state.items()})
-        # `add_param_group` of a new one would check what fused=True needs; the constructor does so too
+        # ``add_param_group`` of a new one would check what fused=True needs; the constructor does so too
         made.param_groups = [
             {**group, **{key: on for key, on in forms.items() if key in group}, "params": list(group["params"])}
             for group in groups

@@ -296,7 +296,7 @@ def timed_statement(shell: Any, section: Section, place: Place) -> Body:
     for number, (written, python) in enumerate(lines, section.first_line):
         if written.strip() != python.strip():
             raise BodyError(f"line {number}: {_not_python(written.strip())}")
-    # Without the prefilter, which would run automagic for a statement such as `ls`.
+    # Without the prefilter, which would run automagic for a statement such as ``ls``.
     text = aligned_text(section.text, shell.input_transformer_manager.transform_cell(section.text))
     return Body(text, place.file, section.first_line, place.number)
 

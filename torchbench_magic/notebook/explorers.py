@@ -20,12 +20,11 @@ import traitlets
 from torchbench_magic import units
 from torchbench_magic.cluster import rank_view
 from torchbench_magic.cluster.ranks import RankProfile
-from torchbench_magic.counting import view
+from torchbench_magic.counting import view as counting_view
 from torchbench_magic.counting.diff import BY, CountsDiff, Total, difference
 from torchbench_magic.counting.explore import Step, after, replaced
-from torchbench_magic.counting.view import neighbours_table
-from torchbench_magic.diagnosis import view as diagnosis_view
 from torchbench_magic.diagnosis.findings import Diagnosis
+from torchbench_magic.diagnosis.view import whole
 from torchbench_magic.errors import InputError, Interrupted, TorchBenchError
 from torchbench_magic.printable import printable
 from torchbench_magic.profiling import diff_view
@@ -452,7 +451,7 @@ class DiagnosisExplorer(Explorer):
         return frame[frame["kind"].isin(self.selection)]
 
     def _build(self) -> Document:
-        return diagnosis_view.whole(self.result)
+        return whole(self.result)
 
 
 class RankExplorer(Explorer):
@@ -477,14 +476,13 @@ class RankExplorer(Explorer):
 
 _STANDARD = Step("standardize")
 _BY_WORDS = {"place": "file: function", "function": "function", "file": "file", "library": "library"}
-_WRAPPED = ipywidgets.Layout(display="flex", flex_flow="row wrap", align_items="center", grid_gap="2px 8px")
 
 
 class CountsExplorer(TableExplorer):
     """Controls and a table over one difference.
 
     Attributes:
-        steps: what was done to the names and rows, in order; see `exploration.Step`.
+        steps: what was done to the names and rows, in order; see `Step`.
         by: what rows are added up by: ``place`` (file and function), ``function``, ``file`` or ``library``.
         inclusive: count each function with those it calls.
         pattern: a regular expression; only functions it is found in are shown and added up.
@@ -605,7 +603,7 @@ class CountsExplorer(TableExplorer):
     # ---- shown ------------------------------------------------------------------------------------------------
 
     def _show(self) -> None:
-        self.document = view.document(self.result, rows=MOST_ROWS, least=1e-12, detail=self._detail)
+        self.document = counting_view.document(self.result, rows=MOST_ROWS, least=1e-12, detail=self._detail)
         self.table.spec = document_json.as_dict(self.document, MOST_ROWS) | {"opened": list(self.selection[-1:])}
         frame, total = self.result.frame, self.result.total
         differ = int((frame["delta"].abs() >= 0.5).sum())
@@ -620,7 +618,7 @@ class CountsExplorer(TableExplorer):
     def _detail(self, name: str) -> Table | None:
         if not self.result.has_calls or self.selection[-1:] != (name,):
             return None
-        return neighbours_table(self.result, name)
+        return counting_view.neighbours_table(self.result, name)
 
     def _open(self, _: Any) -> None:
         if self._good:
@@ -662,9 +660,9 @@ class CountsExplorer(TableExplorer):
             field.on_msg(lambda _, content, __: self._add() if content.get("event") == "submit" else None)
         boxes = [self.standardize_box, self.denoise_box, self.inclusive_box]
         patterns = [self.filter_text, self.keep_button, self.find_text, self.to_text, self.add_button]
-        self._first = ipywidgets.Box([self.alternative_list, self.by_list, *boxes], layout=_WRAPPED)
-        self._second = ipywidgets.Box([*patterns, self.message], layout=_WRAPPED)
-        self._chips = ipywidgets.Box(layout=_WRAPPED)
+        self._first = ipywidgets.Box([self.alternative_list, self.by_list, *boxes], layout=_WRAP)
+        self._second = ipywidgets.Box([*patterns, self.message], layout=_WRAP)
+        self._chips = ipywidgets.Box(layout=_WRAP)
         self._own: list[tuple[Step, ipywidgets.Button]] = []
         self._undo_buttons = [_button("undo", self.undo), _button("undo all", self.undo_all)]
 

@@ -22,7 +22,7 @@ from torchbench_magic.printable import printable
 from torchbench_magic.show import document_json
 from torchbench_magic.show.document import Document
 from torchbench_magic.show.kept_output import LIVE, WITHOUT_KERNEL
-from torchbench_magic.timing import view as comparison_view
+from torchbench_magic.timing import view
 from torchbench_magic.timing.comparison import Comparison
 
 from .explorers import TableWidget
@@ -117,5 +117,5 @@ class LiveView(ipywidgets.VBox):
 
 def document(partial: Comparison) -> Document:
     """What is known so far, without the doubts and pictures that belong to a whole result."""
-    drawn = comparison_view.document(partial)
+    drawn = view.document(partial)
     return replace(drawn, doubts=(), footer=(), picture="", drawn=(), folded=False)

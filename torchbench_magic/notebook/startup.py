@@ -167,8 +167,8 @@ def withdraw_awaiting(shell: Any) -> None:
 async def run_cell_magic(shell: Any, magic: str, line: str, body: str) -> Any:
     """What a rewritten cell awaits: the magic's own way for code that awaits."""
     if not hasattr(shell, "_last_traceback"):
-        # ipykernel replies with it when a cell fails, and sets it only in its `run_cell`, which cells that await do not
-        # pass, and where a traceback is shown, which a UsageError has none of. Without it there is no reply.
+        # ipykernel replies with it when a cell fails, and sets it only in its ``run_cell``, which cells that await do
+        # not pass, and where a traceback is shown, which a UsageError has none of. Without it there is no reply.
         shell._last_traceback = None
     lazily = getattr(shell, "_find_with_lazy_load", None)  # IPython's; the public way loads nothing
     found = shell.find_cell_magic(magic) if lazily is None else lazily("cell", magic)

@@ -130,7 +130,7 @@ class _Then:
 # text is torch's own for people to read, so that an unknown one is handed on as it is.
 
 _LONGEST = 40  # characters of a value
-_TENSOR = re.compile(
+_TENSOR_MISMATCH = re.compile(
     r"tensor '(?P<name>.+?)' (?P<what>[\w ]+?) mismatch(?: at index (?P<at>\d+))?\. "
     r"expected (?P<before>.+?)(?:, actual (?P<after>.+))?$"
 )
@@ -198,7 +198,7 @@ def value_after(guard: str, local_names: Mapping[str, Any], global_names: Mappin
     No code of the user's runs: attributes are read from the objects' own dictionaries.
     """
     guard = _same_if_gone(guard)
-    for pattern in (_TENSOR, _TYPE, _SAME, _EQUALS, _IS):
+    for pattern in (_TENSOR_MISMATCH, _TYPE, _SAME, _EQUALS, _IS):
         if (found := pattern.match(guard)) is not None:
             break
     else:
@@ -206,7 +206,7 @@ def value_after(guard: str, local_names: Mapping[str, Any], global_names: Mappin
     if pattern is _SAME:
         value, is_known = variable_at(found["name"], local_names, global_names)
         return _called(value) if is_known and _KEPT.match(found["name"]) is not None else ""
-    if pattern is _TENSOR:
+    if pattern is _TENSOR_MISMATCH:
         return ""  # torch says it itself, where it can be said
     name = found["name"].strip()
     of_length = re.fullmatch(r"len\((.+)\)", name)
@@ -282,7 +282,7 @@ def change_of(guard: str, after: str = "") -> GuardChange:
 
 
 def _change_of(guard: str, after: str) -> GuardChange:
-    if (found := _TENSOR.match(guard)) is not None:
+    if (found := _TENSOR_MISMATCH.match(guard)) is not None:
         return _of_tensor(found)
     if (found := _GLOBAL.match(guard)) is not None:
         what = " and ".join(_STATES.get(one, one.replace("_", " ")) for one in found["what"].split())
@@ -360,12 +360,12 @@ def _as_written(name: str) -> str:
 # an argument is blamed that some older compilation was made for.
 
 _LOCAL = re.compile(r"\bL\['([^']+)'\]")
-_CHECKED_TENSOR = re.compile(
+_TENSOR_CHECK = re.compile(
     r"check_tensor\((?P<name>.+?), \w+, DispatchKeySet\(.*?\), torch\.(?P<dtype>\w+), device=.*?, "
     r"requires_grad=(?P<grad>True|False), size=\[(?P<size>[^\]]*)\]"
 )
 _ID = re.compile(r"___check_(?P<what>type|obj)_id\((?P<name>.+?), (?P<id>\d+)\)")
-_EQUALS_OR_IS = re.compile(r"(?P<name>[^=<>!(]+?|len\([^()]+\)) (?:==|is) (?P<value>.+)$")
+_VALUE_CHECK = re.compile(r"(?P<name>[^=<>!(]+?|len\([^()]+\)) (?:==|is) (?P<value>.+)$")
 _INVALIDATED = "Cache line invalidated"  # of an object that is gone: it serves no call any more, however near
 _MOST = 1_000_000
 _COUNTED = re.compile(r"tensor '.+?' (?:size|rank|dtype|requires_grad) mismatch")  # by `_differences`
@@ -398,7 +398,7 @@ def _is_unseen(reason: str) -> bool:
     """Whether the guard that torch names is none of those that `failed_among` counts, such as that of the gradient
     mode: it failed too."""
     text = guard_text(reason)
-    return not any(pattern.match(text) for pattern in (_COUNTED, _ID, _EQUALS_OR_IS))
+    return not any(pattern.match(text) for pattern in (_COUNTED, _ID, _VALUE_CHECK))
 
 
 def failed_among(guards: Sequence[str], local_names: Mapping[str, Any], global_names: Mapping[str, Any]) -> int:
@@ -407,13 +407,13 @@ def failed_among(guards: Sequence[str], local_names: Mapping[str, Any], global_n
 
 
 def _failed(guard: str, local_names: Mapping[str, Any], global_names: Mapping[str, Any]) -> int:
-    if (found := _CHECKED_TENSOR.match(guard)) is not None:
+    if (found := _TENSOR_CHECK.match(guard)) is not None:
         value, is_known = variable_at(found["name"], local_names, global_names)
         return _differences(value, found) if is_known else 0
     if (found := _ID.match(guard)) is not None:
         value, is_known = variable_at(found["name"], local_names, global_names)
         return int(is_known and id(type(value) if found["what"] == "type" else value) != int(found["id"]))
-    if (found := _EQUALS_OR_IS.match(guard)) is None:
+    if (found := _VALUE_CHECK.match(guard)) is None:
         return 0
     name = found["name"]
     of_length = re.fullmatch(r"len\((.+)\)", name)

@@ -46,7 +46,7 @@ __all__ = [
 #
 # From that follows which functions of a library's module the user has put there (``F.linear = mine``).
 
-_PACKAGE = str(Path(__file__).parents[1])
+_OUR_FOLDER = str(Path(__file__).parents[1])
 _INSTALLED = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python3\.\d+t?|python3\d+t?\.zip)[/\\]")
 """Folders of libraries by their names alone, on any machine."""
 _OFTEN_REPLACED = ("torch", "torch.nn.functional", "numpy")
@@ -84,7 +84,7 @@ def _is_library_folder(folder: str) -> bool:
 @cache
 def _folders() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
-    every = (_PACKAGE, *(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")))
+    every = (_OUR_FOLDER, *(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")))
     return tuple({os.path.realpath(path) + os.sep for path in every})
 
 
@@ -112,7 +112,7 @@ def replaced_functions(modules: Iterable[object] = ()) -> Iterator[tuple[str, Fu
 PROFILED_CELL = "<profiled cell>"
 """File of the text of a cell that an insight holds, in tracebacks."""
 
-_PACKAGE_NAME = __name__.partition(".")[0]
+_OUR_PACKAGE = __name__.partition(".")[0]
 
 
 def without_own_frames(traceback: TracebackType | None, files: Collection[str] = ()) -> TracebackType | None:
@@ -125,7 +125,7 @@ def without_own_frames(traceback: TracebackType | None, files: Collection[str] =
     frames = []
     while traceback is not None:
         module = str(traceback.tb_frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] != _PACKAGE_NAME and traceback.tb_frame.f_code.co_filename not in files:
+        if module.partition(".")[0] != _OUR_PACKAGE and traceback.tb_frame.f_code.co_filename not in files:
             frames.append(traceback)
         traceback = traceback.tb_next
     for outer, inner in itertools.pairwise(frames):

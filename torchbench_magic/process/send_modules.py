@@ -178,7 +178,6 @@ _NEVER_LOCAL = frozenset({"torch", "torchgen", "functorch", "numpy", "cloudpickl
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _LONGEST = 1000
 """Characters of a constant that is compared."""
-_NO_MODULE = object()
 
 
 @dataclass(frozen=True)
@@ -313,7 +312,7 @@ class _Own:
     def __call__(self, value: Any) -> bool:
         kind = type(value)
         if kind is FunctionType:
-            # ipyparallel gives functions of its own the notebook's names as globals (`interactive`)
+            # ipyparallel gives functions of its own the notebook's names as globals (``interactive``)
             return id(value.__globals__) in self._homes and not is_library_file(value.__code__.co_filename)
         if kind in (staticmethod, classmethod, MethodType):
             return self(value.__func__)

@@ -578,7 +578,7 @@ def _same_numpy(one: Any, other: Any) -> bool:
 
 @contextlib.contextmanager
 def preserved_state() -> Iterator[None]:
-    """Put all that `process_state` knows back, random generators included.
+    """Put all that `ProcessState` knows back, random generators included.
 
     Accelerator generators are included where an accelerator was in use before. Where modules were imported meanwhile,
     warning filters and variables of the environment stay as they are: they may be the modules' own.

@@ -181,7 +181,7 @@ def _change(label: str, before: str, now: str) -> str:
 
 _ASKING = frozenset(("environ", "environb", "getenv", "getenvb"))
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_SHOWN = re.compile(r"[0-9.]{1,8}|true|false|yes|no|on|off", re.IGNORECASE)
+_HARMLESS = re.compile(r"[0-9.]{1,8}|true|false|yes|no|on|off", re.IGNORECASE)
 """Values that are kept as they are; of others only a digest, since they may be secrets."""
 
 
@@ -221,7 +221,7 @@ class VariablesRead:
 def _kept(held: str | None) -> str:
     if held is None:
         return NOT_SET
-    return repr(held) if _SHOWN.fullmatch(held) else TEXT + digest(held)
+    return repr(held) if _HARMLESS.fullmatch(held) else TEXT + digest(held)
 
 
 def _texts_of(code: CodeType) -> Iterator[str]:
@@ -235,7 +235,7 @@ def _texts_of(code: CodeType) -> Iterator[str]:
 
 
 # ---- value_texts -----------------------------------------------------------------------------------------------------
-# A value as one text, equal for equal values: what `values_read` compares two runs by.
+# A value as one text, equal for equal values: what `values_of` compares two runs by.
 
 MOST_STEPS, MOST_IN_ALL = 2_500, 7_500
 """Objects that are looked at of one variable, and of all (2 to 6 us each)."""
@@ -521,7 +521,7 @@ def _is_number(part: Any) -> bool:
 Values = tuple[Value, ...]
 
 _MOST_LABELS = 100
-_SHOWN_OF_CONTAINERS = 40  # characters of a container of numbers that is shown as it is
+_LONGEST_SHOWN = 40  # characters of a container of numbers that is shown as it is
 
 
 def values_of(
@@ -661,7 +661,7 @@ class _Walk:
             self._numbers.add(label)
         elif issubclass(kind, str | bytes | bytearray):
             text = TEXT + digest(text)
-        elif not is_tensor(value) and (leaves.texts or leaves.unknown or len(text) > _SHOWN_OF_CONTAINERS):
+        elif not is_tensor(value) and (leaves.texts or leaves.unknown or len(text) > _LONGEST_SHOWN):
             text = CONTENTS + digest(text)
         self._found.setdefault(label, {})[text, ", ".join(sorted(leaves.unknown)[:2])] = None
 

@@ -11,10 +11,11 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from torchbench_magic.arrays import Ints
 from torchbench_magic.profiling.memory.record import HostMemory
 
 from .call_tree_tables import inclusive
-from .events import ON_DEVICE, Events, Ints
+from .events import ON_DEVICE, Events
 from .line_events import LineRecord
 from .recording import Scripted
 from .segments import NO_LINE, Codes, LineTree, Segments, ThreadJoin, ancestors, lay_over, nest, repeats, replay
@@ -127,7 +128,7 @@ def gather_compiling(events: Events) -> Events:
 # Scripted functions fork, and the call may be over before the fork is.
 #
 # What can be known: a fork was launched by a scripted call that had begun, and that was not one of those that had ended
-# and leave nothing behind (`scripted_functions`). Where all the calls that remain stand on one line, that line launched
+# and leave nothing behind (`Scripted`). Where all the calls that remain stand on one line, that line launched
 # it, whichever of them it was. Where they do not, and where torch's threads were at work as the recording began, the
 # ops stay on no line, and a doubt says so. Not known from anything, and taken not to happen: that a scripted function
 # failed between a fork and its wait, and the code went on to call another one that forks.
@@ -590,7 +591,7 @@ def _active(joined: Joined, native: Ints, moment: Ints) -> tuple[Ints, Ints, Int
 # ---- bytes_on_lines --------------------------------------------------------------------------------------------------
 # Bytes on the lines and ops that took them and gave them back: torch's, and those of Python and numpy.
 #
-# Only torch's allocators report to its profiler: what numpy or Python hold is read by `host_memory`. Totals are
+# Only torch's allocators report to its profiler: what numpy or Python hold is read by `HostMemory`. Totals are
 # relative to the start of the body. Lines and ops add devices up; `profiling.memory.table` keeps them apart.
 
 _NEVER = np.iinfo(np.int64).min

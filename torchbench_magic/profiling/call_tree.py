@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from torchbench_magic.arrays import Ints
+
 from .attribution import DeviceTime, Joined, nodes_before_gradients
-from .events import Events, Ints
+from .events import Events
 from .module_calls import ModuleRecord
 from .segments import LineTree, Nesting, Slices, ThreadJoin, ancestors, lay_over, nest
 
@@ -326,7 +328,7 @@ class CallTree:
         node: int64 [frames], the node of the line tree that it stands on.
         calls, own, torch: int64 [frames], ns; ``own`` is all time of the frame itself, ``torch`` that in ops.
         backward, module_backward: int64 [frames], ns of backward passes that it caused: as lines have it, and as
-            modules do (`op_modules`).
+            modules do (`modules_of_ops`).
         device: int64 [frames], ns of kernels that it launched itself; None without any.
         allocated, freed: int64 [frames], bytes in the frame itself; None where not recorded.
         op_module: int64 [ops], the name of the module that an op ran in, or, in a backward pass, that caused it; -1

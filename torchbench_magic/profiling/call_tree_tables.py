@@ -37,8 +37,8 @@ __all__ = [
 # ---- call_trees ------------------------------------------------------------------------------------------------------
 # Call trees as tables: whether one is sound, sums along it, and several added up.
 
-_KEYS = ("kind", "name", "thread", "source_id", "line", "input_shapes")
-_NUMBERS = (*(name for name, dtype in FRAME_COLUMNS.items() if dtype == "float64"), "calls", "allocated", "freed")
+_FRAME_KEYS = ("kind", "name", "thread", "source_id", "line", "input_shapes")
+_FRAME_NUMBERS = (*(name for name, dtype in FRAME_COLUMNS.items() if dtype == "float64"), "calls", "allocated", "freed")
 
 
 def is_tree(frames: pd.DataFrame) -> bool:
@@ -65,7 +65,7 @@ def sum_of_frames(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     rows_of: list[np.ndarray[Any, np.dtype[np.int64]]] = []
     for number, table in enumerate(tables):
         rows: list[int] = []
-        columns = (table[name].astype(object).where(table[name].notna(), None).tolist() for name in _KEYS)
+        columns = (table[name].astype(object).where(table[name].notna(), None).tolist() for name in _FRAME_KEYS)
         for at, (parent, *key) in enumerate(zip(table["parent"].tolist(), *columns, strict=True)):
             above = rows[parent] if parent >= 0 else -1
             row = index.setdefault((above, *key), len(index))
@@ -78,7 +78,7 @@ def sum_of_frames(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     for name, dtype in FRAME_COLUMNS.items():
         if name == "parent":
             continue
-        if name not in _NUMBERS:
+        if name not in _FRAME_NUMBERS:
             values[name] = [tables[number][name].iloc[at] for number, at in first]
             continue
         given = [(at_rows, table[name]) for at_rows, table in zip(rows_of, tables, strict=True)]
@@ -95,8 +95,8 @@ def sum_of_frames(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
 # ---- sampled_trees ---------------------------------------------------------------------------------------------------
 # The sampled tree of Python functions as a table: whether it is sound, and several added up.
 
-_KEYS_OF_SAMPLES = ("function", "cell", "line", "file", "module")
-_SUMS = ("samples", *(name for name, dtype in PYTHON_COLUMNS.items() if dtype == "float64"))
+_FUNCTION_KEYS = ("function", "cell", "line", "file", "module")
+_FUNCTION_NUMBERS = ("samples", *(name for name, dtype in PYTHON_COLUMNS.items() if dtype == "float64"))
 
 
 def is_sampled_tree(table: pd.DataFrame) -> bool:
@@ -122,13 +122,13 @@ def sum_of_sampled(tables: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
         for values in zip(*(known_values[name].tolist() for name in PYTHON_COLUMNS), strict=True):
             record = dict(zip(PYTHON_COLUMNS, values, strict=True))
             above = numbers[record["parent"]] if record["parent"] >= 0 else -1
-            number = index.setdefault((above, *(record[name] for name in _KEYS_OF_SAMPLES)), len(index))
+            number = index.setdefault((above, *(record[name] for name in _FUNCTION_KEYS)), len(index))
             numbers.append(number)
             if number == len(rows):
                 rows.append(record | {"parent": above})
                 continue
             row = rows[number]
-            for name in _SUMS:
+            for name in _FUNCTION_NUMBERS:
                 row[name] = None if row[name] is None or record[name] is None else row[name] + record[name]
             known = row["calls"] is not None and record["calls"] is not None
             row["calls"] = row["calls"] + record["calls"] if known else None
@@ -145,7 +145,7 @@ def _filled(value: Any, name: str) -> Any:
 # The nn.Modules of a profile as a tree: time forward, time backward and bytes of each, from the call tree.
 
 _ENGINE = "autograd::engine::evaluate_function: "
-_SUMS_OF_MODULES = ("self_time", "module_backward_time", "self_device_time", "allocated", "freed")
+_MODULE_NUMBERS = ("self_time", "module_backward_time", "self_device_time", "allocated", "freed")
 
 
 def modules_of(frames: pd.DataFrame) -> pd.DataFrame:
@@ -156,12 +156,12 @@ def modules_of(frames: pd.DataFrame) -> pd.DataFrame:
     while the gradients wait for it. Such a call stands in the module's row of the forward pass; where it has several
     there, or none, in a row of its own.
     """
-    given = {name: frames[name].fillna(0).tolist() for name in _SUMS_OF_MODULES}
+    given = {name: frames[name].fillna(0).tolist() for name in _MODULE_NUMBERS}
     stored_before = bool(frames["module_backward_time"].isna().all())  # there was such a column
     if stored_before:  # calls of modules by the pass are in the other one
         given["module_backward_time"] = frames["backward_cpu_time"].fillna(0).tolist()
     tree = _Rows(frames)
-    sums = {name: [0.0] * len(tree.names) for name in _SUMS_OF_MODULES}
+    sums = {name: [0.0] * len(tree.names) for name in _MODULE_NUMBERS}
     for frame, row in enumerate(tree.row_of):
         if row >= 0:
             for column, values in sums.items():

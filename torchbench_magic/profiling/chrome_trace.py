@@ -22,6 +22,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torchbench_magic.arrays import Ints
 from torchbench_magic.errors import StoreError, TraceError
 from torchbench_magic.files import TRACE, path_of, whole_file
 from torchbench_magic.printable import printable
@@ -47,7 +48,7 @@ from .profile import Profile, settled
 from .schema import LINE_COLUMNS, frame_of
 from .segments import Codes
 from .tables import lay_out
-from .trace import KINDS, Ints, Source, Trace, Track, line_ranges, node_sources
+from .trace import KINDS, Source, Trace, Track, line_ranges, node_sources
 
 __all__ = [
     "TraceFile",
@@ -315,7 +316,7 @@ def read_chrome_events(events: Iterable[Mapping[str, Any]], base: int) -> Stored
                 0 if is_op else external,
                 _int(args.get("Bytes")) if is_memory else 0,
                 _int(args.get("Addr"), _UNKNOWN) if is_memory else _NONE,
-                texts.setdefault(_inputs(args), len(texts)) if "Input Dims" in args else 0,
+                texts.setdefault(_inputs_read(args), len(texts)) if "Input Dims" in args else 0,
             )
         )
     table = np.array(flat, dtype=np.int64).reshape(-1, len(_NUMBERS)).T
@@ -382,7 +383,7 @@ def _device(args: Mapping[str, Any], is_memory: bool) -> str:
     return f"cuda:{_int(args.get('device'))}"
 
 
-def _inputs(args: Mapping[str, Any]) -> tuple[str, str, str]:
+def _inputs_read(args: Mapping[str, Any]) -> tuple[str, str, str]:
     return (
         repr(args.get("Input Dims", [])),
         repr(args.get("Input type", [])),
@@ -634,7 +635,7 @@ def _heads(trace: Trace, events: Mapping[str, Ints]) -> tuple[Ints, list[tuple[s
 
 def _tails(trace: Trace, events: Mapping[str, Ints], places: Sequence[str]) -> tuple[Ints, list[str]]:
     """Of each event the number of its text behind its number: its inputs, its line, and what line caused it."""
-    inputs = [_inputs_of(texts) for texts in trace.inputs]
+    inputs = [_inputs_written(texts) for texts in trace.inputs]
     key, *columns = _different(events["inputs"], events["node"], events["caused_by"])
     found = []
     for given, node, caused in zip(*columns, strict=True):
@@ -654,7 +655,7 @@ def _different(*columns: Ints) -> tuple[Any, ...]:
     return key, *(column[first].tolist() for column in columns)
 
 
-def _inputs_of(texts: tuple[str, str, str]) -> str:
+def _inputs_written(texts: tuple[str, str, str]) -> str:
     """Shapes, dtypes and strides under kineto's names."""
     keys = ("Input Dims", "Input type", "Input Strides")
     found = []
@@ -757,8 +758,7 @@ def load_trace(path: str | os.PathLike[str]) -> Profile:
     Ours (``Profile.export_trace``) comes back as the profile it was. Of torch's there are ops, device time, bytes
     and the order in time; ``wall_time`` is the span of the recorded host events. Lines are in such a file only as
     functions, of a run ``with_stack=True``: then each op stands on the ``def`` line of the function of yours that it
-    ran in, and ``.warnings`` says so. The file is read as a stream: see the figures in
-    `trace_file`.
+    ran in, and ``.warnings`` says so. The file is read as a stream (`TraceFile`).
 
     Raises:
         TraceError: the file is missing, empty, cut off, or no trace of torch's profiler; in one line.

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torchbench_magic.arrays import Ints
+
 from .kineto import collector_paused, event_getters, tree_types
 
 __all__ = [
-    "Ints",
     "number_blocks",
     "ON_DEVICE",
     "Events",
@@ -29,10 +30,9 @@ __all__ = [
 # ---- freed_blocks ----------------------------------------------------------------------------------------------------
 # Finds the allocation of each free. Kineto's memory events do not hold addresses; the nodes of its tree do.
 
-Ints = NDArray[np.int64]
 
-_AT_ONCE = 256  # roots whose trees are read together: the processor still holds what it just touched
-_NAME = "[memory]"  # torch's name of an allocation or a freeing
+_ROOTS_AT_ONCE = 256  # roots whose trees are read together: the processor still holds what it just touched
+_MEMORY = "[memory]"  # torch's name of an allocation or a freeing
 
 
 def number_blocks(results: Any, start: Ints, nbytes: Ints) -> tuple[Ints, Ints, bool]:
@@ -86,12 +86,12 @@ def _memory_nodes(results: Any) -> tuple[Ints, Ints, Ints, Ints, set[Any]]:
     places: defaultdict[int, int] = defaultdict(count().__next__)
     devices: set[Any] = set()
     roots = results.experimental_event_tree() if results is not None else []
-    for at in range(0, len(roots), _AT_ONCE):
-        level = roots[at : at + _AT_ONCE]
+    for at in range(0, len(roots), _ROOTS_AT_ONCE):
+        level = roots[at : at + _ROOTS_AT_ONCE]
         while level:
             below = list(map(children, level))
             leaves = list(compress(level, map(not_, below)))  # a change of memory is one
-            changes = list(compress(leaves, map(_NAME.__eq__, map(name, leaves))))
+            changes = list(compress(leaves, map(_MEMORY.__eq__, map(name, leaves))))
             fields = list(map(node.extra_fields.fget, changes))
             if not {of_memory}.issuperset(map(type, fields)):  # a range of the user's has that name
                 changes = [each for each, has in zip(changes, fields, strict=True) if type(has) is of_memory]
@@ -114,7 +114,7 @@ def _memory_nodes(results: Any) -> tuple[Ints, Ints, Ints, Ints, set[Any]]:
 # methods over ``kineto_results.events()`` takes 2-3 us and keeps some 80 bytes.
 
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-# what torch's own tables leave out (`_filter_name` of its profiler_util), besides memory
+# what torch's own tables leave out (``_filter_name`` of its profiler_util), besides memory
 _HIDDEN = frozenset(
     {
         "profiler::_record_function_enter",
@@ -126,14 +126,12 @@ _HIDDEN = frozenset(
     }
 )
 _STEP = re.compile(r"^ProfilerStep#\d+$")  # a step is a range, whatever made it
-_MEMORY = "[memory]"
 _READ = ("name", "kind", "start", "end", "native", "tid", "fwd", "seq", "scope", "nbytes")  # of every event
 _EVENTS_AT_ONCE = 1024  # events that are read together
 _MOST_CALLS = 64  # of one op with one kind of inputs, whose scalars are looked at
 _WITH_INPUTS = ("cpu_op",)
 _TORCHS = ("cpu_op", "user_annotation")  # kinds of ops and ranges; others have no place in the autograd graph
 _INSTANT = "cpu_instant_event"  # of no length
-_PLACED = ("kernel", "gpu_memcpy", "gpu_memset")  # kinds that run on a device
 _WITHOUT_IDS = frozenset({"cpu_op", "user_annotation", "cpu_instant_event"})  # a run of these alone launched nothing
 _FORWARD = 0  # RecordScope::FUNCTION
 _BACKWARD = 1  # RecordScope::BACKWARD_FUNCTION
@@ -245,7 +243,7 @@ def read_events(results: Any, *, shapes: bool = False, memory: bool = False, lim
         in_detail = limit is None or n <= limit
         kineto = event_getters(results, shapes=shapes and in_detail)
         name_of, kind_of, input_of = _Numbers(), _Numbers(), _Numbers()
-        methods = _inputs_of(kineto) if shapes and in_detail else ()
+        methods = _input_methods(kineto) if shapes and in_detail else ()
         read: dict[str, list[Ints]] = {}
         for at in range(0, n, _EVENTS_AT_ONCE):
             for key, part in _read(
@@ -257,7 +255,7 @@ def read_events(results: Any, *, shapes: bool = False, memory: bool = False, lim
         }
         given = columns.pop("input")
         name, kind = columns["name"], columns["kind"]
-        is_memory, on_device = name_of.among(name, {_MEMORY}), kind_of.among(kind, _PLACED)
+        is_memory, on_device = name_of.among(name, {_MEMORY}), kind_of.among(kind, ON_DEVICE)
         _name_threads(kineto, events, columns, kind_of.among(kind, _TORCHS))
         for key, method in (("corr", kineto.correlation_id), ("link", kineto.linked_correlation_id)):
             has_ids = not _WITHOUT_IDS.issuperset(kind_of)
@@ -378,7 +376,7 @@ def _device_name(kind: Any, index: int) -> str:
     return name if name == "cpu" or index < 0 else f"{name}:{index}"
 
 
-def _inputs_of(kineto: Any) -> tuple[Callable[[Any], list[Any]], ...]:
+def _input_methods(kineto: Any) -> tuple[Callable[[Any], list[Any]], ...]:
     """Shapes, dtypes and strides; the structured form has the tensors of a list too (aten::cat)."""
     return kineto.structured_input_shapes, kineto.dtypes, kineto.structured_input_strides
 
@@ -391,7 +389,7 @@ def _inputs(kineto: Any, events: Sequence[Any], is_op: NDArray[np.bool_], name: 
     texts: dict[tuple[str, str, str], int] = {("[]", "[]", "[]"): 0}
     text_of = np.zeros(len(first), dtype=np.int64)
     for at, each in enumerate(map(chosen.__getitem__, first.tolist())):
-        shapes, dtypes, strides = (repr(method(each)) for method in _inputs_of(kineto))
+        shapes, dtypes, strides = (repr(method(each)) for method in _input_methods(kineto))
         text_of[at] = texts.setdefault((shapes, dtypes, strides), len(texts))
     index = np.zeros(len(name), dtype=np.int64)
     index[is_op] = text_of[given]

@@ -156,11 +156,11 @@ def read_statements(*texts: str) -> Statements:
             tree = ast.parse(re.sub(r"\A(\s*)%%", r"\1# ", text))  # a leading cell magic is a comment; lines stay
         except (SyntaxError, ValueError):
             continue
-        return _read(tree)
+        return _statements_in(tree)
     return Statements()
 
 
-def _read(tree: ast.Module) -> Statements:
+def _statements_in(tree: ast.Module) -> Statements:
     first: dict[int, int] = {}
     definition: dict[int, int] = {}
     with_end: dict[int, int] = {}

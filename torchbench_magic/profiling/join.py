@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torchbench_magic.arrays import Ints
+
 from .attribution import (
     FORKED,
     Bytes,
@@ -30,7 +32,6 @@ from .attribution import (
 )
 from .call_tree import CallTree, call_tree
 from .events import Events, read_events
-from .events import Ints as EventsInts
 from .kineto import Kineto
 from .line_events import LEAVE, SUSPEND, entered_code
 from .module_calls import ModuleRecord
@@ -183,8 +184,6 @@ def _shallow(events: Events, limit: int) -> NDArray[np.bool_]:
 
 # ---- joined_run ------------------------------------------------------------------------------------------------------
 # All that was recorded of a run, put on its lines: what its tables, its trace and its doubts are made of.
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -360,8 +359,8 @@ def trace_of(run: JoinedRun, source_of: Mapping[str, Source], thread_names: Sequ
 
 
 def _used_names(
-    ops: Events, events: Events, then: tuple[EventsInts, EventsInts]
-) -> tuple[tuple[str, ...], tuple[EventsInts, EventsInts, EventsInts]]:
+    ops: Events, events: Events, then: tuple[Ints, Ints]
+) -> tuple[tuple[str, ...], tuple[Ints, Ints, Ints]]:
     """The names that occur, and the number of each event's; ``ops`` and ``events`` number the same names alike."""
     all_three = (ops.name, events.name[then[0]], events.name[then[1]])
     used, index = np.unique(np.concatenate(all_three), return_inverse=True)
@@ -369,7 +368,7 @@ def _used_names(
     return tuple(events.names[number] for number in used.tolist()), (first, second, third)
 
 
-def _streams(events: Events, ran: EventsInts) -> tuple[list[Track], EventsInts]:
+def _streams(events: Events, ran: Ints) -> tuple[list[Track], Ints]:
     """The streams that were used, by device and number, and the one of each of ``ran``."""
     if not len(ran):
         return [], np.zeros(0, dtype=np.int64)
@@ -401,7 +400,7 @@ def _nodes(
     return values, functions
 
 
-def _segments(joined: Joined) -> dict[str, EventsInts]:
+def _segments(joined: Joined) -> dict[str, Ints]:
     """The lines over time; a stretch in which the line does not change is one segment."""
     threads, starts, nodes = [], [], []
     for thread in joined.threads:

@@ -26,8 +26,8 @@ name                                           assumed                          
 
 Names of torch's C++ library libc10 that no Python API gives, found by their symbols.
 
-Two: the reporter that tells a profiler of memory (`memory_reporter`, for `older_blocks`), and the level of C++'s log
-(`log_level`, for `muted_stderr`). libc10 is loaded with torch; asking for it again gives the same library.
+Two: the reporter that tells a profiler of memory (`memory_reporter`, for `OlderBlocks`), and the level of C++'s log
+(`log_level`, for `allocator_silenced`). libc10 is loaded with torch; asking for it again gives the same library.
 
 What is assumed, how it is checked, and what happens where it does not hold:
 
@@ -438,7 +438,7 @@ def _is_left_behind(profiler: object, ours: set[int]) -> bool:
 # profile. So the storages of the tensors that live as a profile begins are entered into the reporter's table
 # (``c10::ProfiledCPUMemoryReporter::New``, as the allocator itself would have done), and what is left of them is taken
 # out again at its end. Device allocators report every freeing themselves. The reporter is reached by private symbols of
-# C++: `c10_symbols` says what is assumed, and what happens without them.
+# C++: the head of this file says what is assumed, and what happens without them.
 #
 # Tensors are found through Python's garbage collector, and from them their gradients. A block that only C++ holds (what
 # autograd saved and no Python name reaches) is not found: its freeing stays unseen.

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from torchbench_magic.arrays import Ints
 from torchbench_magic.profiling.efficiency.flops import Flops
 
 from .attribution import Joined, highest
 from .call_tree_tables import inclusive
-from .events import Ints
 from .join import JoinedRun
 from .profile import NOT_ATTRIBUTED
 from .schema import LINE_COLUMNS, OP_COLUMNS, frame_of

@@ -180,7 +180,7 @@ def insights_table(insights: Sequence[Insight]) -> Table | None:
         texts("kind", "kind", 16, lambda row: row["insight"].kind),
         measured_columns("seconds", "at most", scale),
         texts("text", "why", 120, lambda row: row["insight"].text.replace("`", "")),
-        texts("cure", "what may help", 120, lambda row: " ".join(_said(row["insight"].cures))),
+        texts("cure", "what may help", 120, lambda row: " ".join(_cure_texts(row["insight"].cures))),
     )
     rows = [{"insight": each, "seconds": each.seconds or None} for each in insights]
     return built_table("insights", tuple(built), rows, lambda row: _place(row["insight"]))
@@ -190,7 +190,7 @@ def _place(insight: Insight) -> str:
     return str(insight.places[0]) if insight.places else "the whole run"
 
 
-def _said(cures: Iterable[Cure]) -> Iterator[str]:
+def _cure_texts(cures: Iterable[Cure]) -> Iterator[str]:
     for cure in cures:
         yield cure.text.replace("`", "") + (f" {cure.code}" if cure.code else "")
 
@@ -457,7 +457,7 @@ def _totals(seen: Annotated) -> Iterator[Row]:
     profile, time = seen.profile, seen.time
     if not seen.is_split:
         blank = [Cell()] * (len(_columns(seen)) - 1)
-        yield Row((*blank, Cell(f"wall time {_seconds_said(profile.wall_time, time)} {time.unit}")))
+        yield Row((*blank, Cell(f"wall time {_seconds_text(profile.wall_time, time)} {time.unit}")))
         return
     own = profile.lines[(profile.lines["thread"] == 0) & profile.lines["line"].notna()]
     torch_time, python = float(own["self_cpu_time"].sum()), float(own["python_time"].sum())
@@ -465,12 +465,12 @@ def _totals(seen: Annotated) -> Iterator[Row]:
     missing = rest / seen.top if seen.top else 0.0
     blank = [Cell()] * (len(_columns(seen)) - 3)
     bar = ((("other", min(missing, 1.0)),), ()) if missing > 0.002 else ()
-    said = f"not attributed {_seconds_said(rest, time)} {time.unit}"
+    said = f"not attributed {_seconds_text(rest, time)} {time.unit}"
     yield Row((Cell(), Cell(picture=bar), *blank, Cell(said, tone="quiet")))
     cells = [_total(own[built.column.name], scale) for built, scale in seen.numbers]
     equation = (
-        f"wall time {_seconds_said(profile.wall_time, time)} {time.unit} = {_seconds_said(torch_time, time)} torch"
-        f" + {_seconds_said(python, time)} Python + {_seconds_said(rest, time)} not attributed"
+        f"wall time {_seconds_text(profile.wall_time, time)} {time.unit} = {_seconds_text(torch_time, time)} torch"
+        f" + {_seconds_text(python, time)} Python + {_seconds_text(rest, time)} not attributed"
     )
     yield Row((Cell(), Cell(), *cells, Cell(), *[Cell()] * len(seen.reached), Cell(equation)))
 
@@ -485,6 +485,6 @@ def _total(own: pd.Series, scale: units.Scale) -> Cell:
     return Cell(units.number(float(own.sum()), scale, digits=digits), tone="strong" if strong else "")
 
 
-def _seconds_said(seconds: float, scale: units.Scale) -> str:
+def _seconds_text(seconds: float, scale: units.Scale) -> str:
     """Every digit that the column has, since sums must be seen to add up; in a sentence a zero is written out."""
     return units.number(seconds, scale, digits=None) if seconds else "0"

@@ -1,8 +1,9 @@
 """Calls of nn.Modules during a run, and the names that the user has for the modules.
 
-A call is two marks in the flat record of its thread, as lines are (see `streams`): its number as it is entered, and
-``-1 - number`` as it is left, by an exception too. The line source sees the calls: it reports each frame of the one
-function through which every module is called (``Module._wrapped_call_impl``, of scripted and of compiled ones too).
+A call is two marks in the flat record of its thread, as lines are (see `line_events.Stream`): its number as it is
+entered, and ``-1 - number`` as it is left, by an exception too. The line source sees the calls: it reports each frame
+of the one function through which every module is called (``Module._wrapped_call_impl``, of scripted and of compiled
+ones too).
 
 Hooks would not do. A global forward hook is a Python function that ``torch.compile`` traces, guards on and puts into
 the key of its caches: a warm compiled module compiled again, and under ``set_stance("fail_on_recompile")`` raised. Nor
@@ -24,9 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from torchbench_magic.arrays import Ints
 from torchbench_magic.profiling.loops.hooks import OuterCalls
-
-from .events import Ints
 
 __all__ = ["ModuleCalls", "ModuleRecord"]
 

@@ -157,7 +157,7 @@ def runs_text(numbers: Sequence[int]) -> str:
 # lines of an operation that was chosen in the flame graph.
 
 _LONGEST = 400  # as of the keys of rows
-_MOST_ROWS = 5_000  # of what runs where: about 20 KB; an output has room for fewer
+_MOST_LINKS = 5_000  # of what runs where: about 20 KB; an output has room for fewer
 _KINDS = {"op": "op", "python": "op", "line": "line", "module": "module", "function": "frame"}  # ranges are ops
 
 
@@ -177,7 +177,7 @@ def line_name(profile: Profile, source_id: Any, line: Any, cell: Any = None, fil
     return f"{source.label}:{line}" if source is not None else place(cell, file, line)
 
 
-def links(profile: Profile, most: int = _MOST_ROWS) -> dict[str, Any] | None:
+def links(profile: Profile, most: int = _MOST_LINKS) -> dict[str, Any] | None:
     """Which operation runs on which line, in which module: of each the ``names``, and a column ``at`` of places in it,
     -1 for none; one row per distinct combination, at most ``most``, those with the most time first. ``left_out``: how
     many more there are. None where no operation is known.
@@ -353,7 +353,7 @@ def modules_table(profile: Profile) -> Table | None:
     built = [
         BuiltColumn(Column("module", "module", kind="code", widest=60), name),
         counted("calls", "calls"),
-        BuiltColumn(Column("bar", "", kind="bar", legend=_legend(has_backward)), bar),
+        BuiltColumn(Column("bar", "", kind="bar", legend=_module_legend(has_backward)), bar),
         measured_columns("forward", "forward", time, "forward_time"),
         measured_columns("self", "self", time, "self_time"),
         *([measured_columns("backward", "backward", time, "backward_cpu_time")] if has_backward else []),
@@ -374,7 +374,7 @@ def modules_table(profile: Profile) -> Table | None:
     return built_table("modules", built, rows, key, hidden=hidden, keyed="module")
 
 
-def _legend(has_backward: bool) -> tuple[tuple[str, str], ...]:
+def _module_legend(has_backward: bool) -> tuple[tuple[str, str], ...]:
     return (("torch", "forward"), ("backward", "backward it caused")) if has_backward else ()
 
 
@@ -661,7 +661,7 @@ def _rows(
         counted("calls", "calls"),
         measured_columns("self", "self", time, "self_cpu_time"),
         BuiltColumn(
-            Column("bar", "", kind="bar", legend=_legend_of_ops(profile, every)),
+            Column("bar", "", kind="bar", legend=_op_legend(profile, every)),
             lambda record: Cell(picture=_bar(profile, record, top)),
         ),
         share("self", lambda op: op["self_cpu_time"] / profile.wall_time if profile.wall_time else math.nan),
@@ -727,7 +727,7 @@ def _meaning(profile: Profile, op: str) -> str:
     return "python" if op in profile.ranges else "backward" if is_backward(op) else "torch"
 
 
-def _legend_of_ops(profile: Profile, ops: pd.DataFrame) -> tuple[tuple[str, str], ...]:
+def _op_legend(profile: Profile, ops: pd.DataFrame) -> tuple[tuple[str, str], ...]:
     """What the colours of the bars mean, where there is more than one."""
     there = {_meaning(profile, str(op)) for op in ops["op"]}
     words = (("torch", "torch"), ("backward", "autograd's backward"), ("python", "record_function, mostly Python"))

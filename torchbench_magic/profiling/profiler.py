@@ -53,6 +53,108 @@ _numbers = itertools.count(1)
 _LONG_MAKING = 1.0  # seconds, after which a reader is told that the profile is being made
 
 
+def profile(
+    target: Callable[[], object] | str,
+    *,
+    globals: Mapping[str, Any] | None = None,  # noqa: A002  # torch.utils.benchmark's name for it
+    threads: int | None = None,
+    memory: bool = False,
+    shapes: bool = False,
+    lines_of: Sequence[str] = (),
+    schedule: Schedule | str | Mapping[str, int] | None = None,
+    on_trace: Callable[[Profile], object] | None = None,
+    max_events: int = MAX_EVENTS,
+    host_memory: bool = False,
+    flops: bool = False,
+    twice: bool = False,
+    python: bool = False,
+    concurrency: bool = False,
+    efficiency: bool = False,
+    phases: bool = False,
+    progress: Progress = NO_PROGRESS,
+) -> Profile:
+    """Profile a call, or a piece of code, in a script.
+
+    Lines are those of the code itself, of ``.py`` files under the working directory, and of ``lines_of``. ::
+
+        profile(lambda: model(x), memory=True).lines
+        profile("y = model(x)\\ny.sum().backward()", globals=globals())
+        profile(train, schedule="wait=1,warmup=1,active=3")  # train() calls torchbench_magic.step() in its loop
+
+    Args:
+        target: a callable without arguments, or Python text, which runs in a copy of ``globals``.
+        threads: torch threads for the run.
+        lines_of: names of modules or paths whose lines to record besides.
+        schedule: record only some of the steps, by the numbers of ``torch.profiler.schedule``.
+        on_trace: called with each cycle's profile (without a schedule: with the whole one).
+        max_events: events above which detail is dropped, and said to be.
+        memory, shapes, host_memory, flops, twice, python, concurrency, efficiency, phases: as in `ProfileOptions`.
+
+    Raises:
+        Busy, OptionError: as `profile_body`; a schedule that is none.
+        MissingTool: torch cannot be imported, and why.
+        BodyError: a target that is neither callable nor text; text that awaits; a callable that needs arguments; a
+            generator or coroutine function, which would run nothing (profile ``lambda: list(f())`` or
+            ``lambda: asyncio.run(f())``).
+        Interrupted: Ctrl-C; its ``partial`` is the profile until then.
+        Exception: the code's own exceptions, as they are.
+    """
+    __tracebackhide__ = True
+    import_torch()
+    run_body: Callable[[], object]
+    names: dict[str, Any] = {}
+    own: tuple[CodeType, ...]
+    cells: Cells = cell_of
+    body: CompiledBody | None = None
+    if isinstance(target, str):
+        text = CellText.of(target, f"<profile-{next(_numbers)}>")
+        linecache.cache[text.file] = (len(target), None, target.splitlines(True), text.file)
+        body = compiled = compile_body(Body(target, text.file))
+        if compiled.is_coroutine:
+            raise BodyError("this code awaits: put it into a coroutine and profile `lambda: asyncio.run(main())`")
+        names = dict(globals or {})
+        run_body = lambda: compiled.run(_anew(names, globals))
+        own, cells = _codes(compiled), lambda file: text if file == text.file else cell_of(file)
+    elif callable(target):
+        check_callable(target, repr(getattr(target, "__name__", type(target).__name__)))
+        code = getattr(inspect.unwrap(target), "__code__", None)
+        run_body, own = target, (code,) if isinstance(code, CodeType) else ()
+        names = names_around(target)
+    else:
+        raise BodyError(f"give a callable or Python text, not {type(target).__name__}")
+    options = ProfileOptions(
+        threads=threads,
+        memory=memory, shapes=shapes, flops=flops, twice=twice, python=python, phases=phases, lines_of=tuple(lines_of),
+        schedule=schedule if isinstance(schedule, Schedule | None) else Schedule.of(schedule),
+        max_events=max_events,
+        host_memory=host_memory,
+        concurrency=concurrency,
+        efficiency=efficiency,
+    )  # fmt: skip
+    asked = Asked(options=options, namespace=names, cells=cells, on_trace=on_trace, progress=progress)
+    # the value goes within the run, as in any script that does not keep it
+    profiling = _Profiling(asked, own, run_body, keeps_value=False)
+    profiling.text = None if body is None else body.body
+    outcome = completed(profiling.outcome())
+    if isinstance(outcome.error, KeyboardInterrupt):
+        raise Interrupted(outcome.profile) from None
+    if outcome.error is not None:
+        users = outcome.error.__traceback__
+        try:
+            raise outcome.error
+        except BaseException as raised:
+            raised.__traceback__ = users  # what is raised again gets no entry for this frame
+            raise
+    return outcome.profile
+
+
+def _anew(names: dict[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """``names`` with a copy of what was given and nothing else."""
+    names.clear()
+    names.update(given or {})
+    return names
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What one profiled run gave.
@@ -293,105 +395,3 @@ def _called(start: Callable[[], Any]) -> Any:
 
 def _stripped(error: BaseException | None) -> BaseException | None:
     return None if error is None else error.with_traceback(without_own_frames(error.__traceback__))
-
-
-def profile(
-    target: Callable[[], object] | str,
-    *,
-    globals: Mapping[str, Any] | None = None,  # noqa: A002  # torch.utils.benchmark's name for it
-    threads: int | None = None,
-    memory: bool = False,
-    shapes: bool = False,
-    lines_of: Sequence[str] = (),
-    schedule: Schedule | str | Mapping[str, int] | None = None,
-    on_trace: Callable[[Profile], object] | None = None,
-    max_events: int = MAX_EVENTS,
-    host_memory: bool = False,
-    flops: bool = False,
-    twice: bool = False,
-    python: bool = False,
-    concurrency: bool = False,
-    efficiency: bool = False,
-    phases: bool = False,
-    progress: Progress = NO_PROGRESS,
-) -> Profile:
-    """Profile a call, or a piece of code, in a script.
-
-    Lines are those of the code itself, of ``.py`` files under the working directory, and of ``lines_of``. ::
-
-        profile(lambda: model(x), memory=True).lines
-        profile("y = model(x)\\ny.sum().backward()", globals=globals())
-        profile(train, schedule="wait=1,warmup=1,active=3")  # train() calls torchbench_magic.step() in its loop
-
-    Args:
-        target: a callable without arguments, or Python text, which runs in a copy of ``globals``.
-        threads: torch threads for the run.
-        lines_of: names of modules or paths whose lines to record besides.
-        schedule: record only some of the steps, by the numbers of ``torch.profiler.schedule``.
-        on_trace: called with each cycle's profile (without a schedule: with the whole one).
-        max_events: events above which detail is dropped, and said to be.
-        memory, shapes, host_memory, flops, twice, python, concurrency, efficiency, phases: as in `ProfileOptions`.
-
-    Raises:
-        Busy, OptionError: as `profile_body`; a schedule that is none.
-        MissingTool: torch cannot be imported, and why.
-        BodyError: a target that is neither callable nor text; text that awaits; a callable that needs arguments; a
-            generator or coroutine function, which would run nothing (profile ``lambda: list(f())`` or
-            ``lambda: asyncio.run(f())``).
-        Interrupted: Ctrl-C; its ``partial`` is the profile until then.
-        Exception: the code's own exceptions, as they are.
-    """
-    __tracebackhide__ = True
-    import_torch()
-    run_body: Callable[[], object]
-    names: dict[str, Any] = {}
-    own: tuple[CodeType, ...]
-    cells: Cells = cell_of
-    body: CompiledBody | None = None
-    if isinstance(target, str):
-        text = CellText.of(target, f"<profile-{next(_numbers)}>")
-        linecache.cache[text.file] = (len(target), None, target.splitlines(True), text.file)
-        body = compiled = compile_body(Body(target, text.file))
-        if compiled.is_coroutine:
-            raise BodyError("this code awaits: put it into a coroutine and profile `lambda: asyncio.run(main())`")
-        names = dict(globals or {})
-        run_body = lambda: compiled.run(_anew(names, globals))
-        own, cells = _codes(compiled), lambda file: text if file == text.file else cell_of(file)
-    elif callable(target):
-        check_callable(target, repr(getattr(target, "__name__", type(target).__name__)))
-        code = getattr(inspect.unwrap(target), "__code__", None)
-        run_body, own = target, (code,) if isinstance(code, CodeType) else ()
-        names = names_around(target)
-    else:
-        raise BodyError(f"give a callable or Python text, not {type(target).__name__}")
-    options = ProfileOptions(
-        threads=threads,
-        memory=memory, shapes=shapes, flops=flops, twice=twice, python=python, phases=phases, lines_of=tuple(lines_of),
-        schedule=schedule if isinstance(schedule, Schedule | None) else Schedule.of(schedule),
-        max_events=max_events,
-        host_memory=host_memory,
-        concurrency=concurrency,
-        efficiency=efficiency,
-    )  # fmt: skip
-    asked = Asked(options=options, namespace=names, cells=cells, on_trace=on_trace, progress=progress)
-    # the value goes within the run, as in any script that does not keep it
-    profiling = _Profiling(asked, own, run_body, keeps_value=False)
-    profiling.text = None if body is None else body.body
-    outcome = completed(profiling.outcome())
-    if isinstance(outcome.error, KeyboardInterrupt):
-        raise Interrupted(outcome.profile) from None
-    if outcome.error is not None:
-        users = outcome.error.__traceback__
-        try:
-            raise outcome.error
-        except BaseException as raised:
-            raised.__traceback__ = users  # what is raised again gets no entry for this frame
-            raise
-    return outcome.profile
-
-
-def _anew(names: dict[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """``names`` with a copy of what was given and nothing else."""
-    names.clear()
-    names.update(given or {})
-    return names

@@ -246,7 +246,7 @@ def _as_shown(file: str, line: int, cells: Cells) -> tuple[int | None, int]:
 
 
 class InputsOfBody:
-    """The variables that a body finds, as they are before it runs; see `input_shapes` and `values_read`.
+    """The variables that a body finds, as they are before it runs; see `inputs_of` and `values_of`.
 
     Args:
         own: code objects of the body.

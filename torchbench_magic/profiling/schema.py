@@ -111,7 +111,7 @@ HOLDER_COLUMNS: dict[str, str] = {
     "block": _MAYBE,  # number of the block, as in MEMORY_COLUMNS; NA: it was there before the body
     "device": _TEXT,
     "bytes": _COUNT,  # of the storage
-    "holder": _TEXT,  # in words, code in backticks: "the list `losses`"
+    "holder": _TEXT,  # in words, code in backticks: "the list `history`"
     "kind": _TEXT,  # variable, attribute, list, dict, graph, closure, default, cache, hook, output, history, traceback
     "name": _TEXT,  # the variable that leads there
     "role": _TEXT,  # parameter, buffer, gradient or optimizer state; None for others

@@ -11,9 +11,9 @@ from types import CodeType
 import numpy as np
 from numpy.typing import NDArray
 
+from torchbench_magic.arrays import Ints
 from torchbench_magic.process.dynamo import is_compiled
 
-from .events import Ints
 from .file_texts import Statements
 from .line_events import LEAVE, RESUMED, SOMEWHERE, SUSPEND, Stream, entered_code
 

@@ -12,12 +12,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from torchbench_magic.arrays import Ints
+
 from .schema import frame_of
 
 __all__ = [
     "EVENT_COLUMNS",
     "KINDS",
-    "Ints",
     "NODE_COLUMNS",
     "SEGMENT_COLUMNS",
     "TRACE_TABLES",
@@ -47,7 +48,6 @@ __all__ = [
 # Everything that shows an order in time (the exported trace, the timeline, the call tree, the idle gaps of a device)
 # derives from these columns. They hold numbers and texts: no tensor, no frame, no code object. About 60 bytes an event.
 
-Ints = NDArray[np.int64]
 
 KINDS = ("op", "range", "runtime", "kernel", "memcpy", "memset")
 """``kind`` of an event: ops and ``record_function`` ranges run on threads, and runtime calls (``cudaLaunchKernel``),

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from torchbench_magic import units
+from torchbench_magic.arrays import Ints
 from torchbench_magic.process.contention import (
     THROTTLED,
     Contention,
@@ -24,7 +25,6 @@ from torchbench_magic.timing.voids import CO_LOAD
 from torchbench_magic.units import seconds_text
 
 from .attribution import COMPILED_REGION, FORKED, Joined
-from .events import Ints
 from .file_texts import read_statements
 from .join import Dropped, RunEvents
 from .options import ProfileOptions
@@ -47,7 +47,7 @@ __all__ = [
 # ---- machine_load ----------------------------------------------------------------------------------------------------
 # What a profile says of the machine that its body ran on: that threads waited for a core, and who had it.
 
-_SHARE, _LEAST = 0.25, 1e-3
+_LOAD_SHARE, _LOAD_SECONDS = 0.25, 1e-3
 """Of the wall time, and in seconds: from which on waiting for a core is said.
 
 Of 60 profiles of 30 kinds in idle moments of two cores, 55 had less than 3 %, one had 9 %, and four that started
@@ -65,10 +65,10 @@ def doubts_of_load(load: CoreWait | None, num_threads: int) -> list[Doubt]:
     if load is None or load.wall <= 0:
         return []
     seen = contention_between(load.spent)
-    steal = seen.steal if seen.steal >= _SHARE else math.nan
+    steal = seen.steal if seen.steal >= _LOAD_SHARE else math.nan
     found = list(machine_doubts(steal, seen.throttled, math.nan, "Profile it again later."))
     waited = load.spent.waited
-    if waited >= _LEAST and waited >= _SHARE * load.wall and not seen.throttled > THROTTLED:
+    if waited >= _LOAD_SECONDS and waited >= _LOAD_SHARE * load.wall and not seen.throttled > THROTTLED:
         found = [_waited(load, seen, num_threads), *found]
     return found
 
@@ -109,7 +109,7 @@ def _fewer(num_threads: int, cores: int) -> str:
 # ---- waiting_lines ---------------------------------------------------------------------------------------------------
 # A line that waits: for threads of Python's that run torch, and where their work stands, or for something else.
 
-_LEAST_WAITING = 0.2  # of the wall time that the line is outside torch
+_LEAST_OUTSIDE = 0.2  # of the wall time that the line is outside torch
 _BESIDE = 0.25  # of the line's time in which the thread is in torch
 _ASLEEP = 0.5  # of the line's time that the thread of the cell cannot have computed
 
@@ -122,7 +122,7 @@ def waits_of_a_line(run: RecordedRun, joined: Joined, sources: Mapping[str, Sour
     """
     line, begins, ends = _longest_outside_torch(joined)
     outside = int((ends - begins).sum())
-    if line is None or outside < _LEAST_WAITING * joined.wall:
+    if line is None or outside < _LEAST_OUTSIDE * joined.wall:
         return None
     waited = None if run.samples is None else sampled_waits(run.samples, joined)
     sampled = None if waited is None else _waited_within(begins, ends, *waited)
@@ -562,7 +562,7 @@ def _outside_torch(joined: Joined, sources: Mapping[str, Source]) -> list[Doubt]
 
 
 def _older_unseen(run: RecordedRun) -> Doubt | None:
-    """Only where torch's library does not show what `older_blocks` needs."""
+    """Only where torch's library does not show what `OlderBlocks` needs."""
     if not math.isnan(run.bytes_before):
         return None
     text = "Frees of blocks from before the cell are missing, or have a wrong size: this torch does not report"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from torchbench_magic import units
+from torchbench_magic.arrays import Floats
 from torchbench_magic.errors import MissingTool
 from torchbench_magic.printable import printable
 
@@ -199,8 +199,6 @@ BINS = 30
 MOST_VALUES = 200
 """Samples of a row that travel with their histogram."""
 SPANS = ((-0.015, 0.05), (-0.03, 0.1), (-0.06, 0.2), (-0.15, 0.5), (-0.3, 1.0), (-0.6, 2.0))
-
-Floats = npt.NDArray[np.float64]
 
 
 def span_of(rows: Iterable[Floats]) -> tuple[float, float]:

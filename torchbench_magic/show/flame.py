@@ -89,8 +89,9 @@ class FlameGraph:
         notes: frame -> lines of text shown with it (input shapes).
         note: under the picture.
         where: how all frames are reached (``_tprofile.frames``).
-        keys: of each frame, what it is called when it is chosen, see `chosen_keys.chosen_key`; none: nothing can be.
-        links: what runs where, see `chosen_keys.links`; None where nothing is known of it.
+        keys: of each frame, what it is called when it is chosen, see `profiling.ops_view.chosen_key`; none: nothing can
+            be.
+        links: what runs where, see `profiling.ops_view.links`; None where nothing is known of it.
         of: the result that it is a picture of, whose other views show what is chosen in it.
     """
 

@@ -61,7 +61,7 @@ _GONE = (
 )
 _PATIENCE = 4000  # ms after which an output says so
 _MEANS, _SAYS = "$&<`{}", ",./:[]"  # what means something in HTML, JavaScript or a template, and what stands for it
-_TO_SIGNS, _SIGNS_BACK = str.maketrans(_MEANS, _SAYS), str.maketrans(_SAYS, _MEANS)
+_TO_STAND_INS, _FROM_STAND_INS = str.maketrans(_MEANS, _SAYS), str.maketrans(_SAYS, _MEANS)
 
 
 class Page(Protocol):
@@ -172,12 +172,12 @@ def packed_text(text: str) -> str:
     """
     stream = zlib.compressobj(9 if len(text) < _SLOW else 6, memLevel=7)  # blocks that fit the turns of a script better
     made = stream.compress(text.encode("utf-8", "replace")) + stream.flush()
-    return base64.b85encode(made).decode("ascii").translate(_TO_SIGNS)
+    return base64.b85encode(made).decode("ascii").translate(_TO_STAND_INS)
 
 
 def _unpacked_text(packed: str) -> str:
     """What `packed_text` made this of."""
-    return zlib.decompress(base64.b85decode(packed.translate(_SIGNS_BACK))).decode("utf-8")
+    return zlib.decompress(base64.b85decode(packed.translate(_FROM_STAND_INS))).decode("utf-8")
 
 
 @cache

@@ -530,7 +530,7 @@ def comparison_from_record(record: Record) -> Comparison:
 # ---- profile_record --------------------------------------------------------------------------------------------------
 # A profile as a record that can be stored, and back: its tables and the columns of its trace, nothing recomputed.
 
-_APART = ("trace", "concurrency", "cycles")
+_PROFILE_PARTS = ("trace", "concurrency", "cycles")
 """Fields that have tables of their own."""
 
 
@@ -566,7 +566,7 @@ def profile_of(record: Record) -> Profile:
         StoreError: it is damaged.
     """
     with _damage_told(record):
-        header = {name: value for name, value in record.header.items() if name not in _APART}
+        header = {name: value for name, value in record.header.items() if name not in _PROFILE_PARTS}
         state = state_of(header, Profile)
         own = {item.name for item in fields(Profile)}
         tables: dict[str, Any] = {
@@ -620,7 +620,7 @@ def _fingerprint(said: str, times: Iterable[pd.Series]) -> str:
 # The ranks of a job as a record that can be stored, and back: its tables, and the profile of each rank.
 
 _TABLES = ("ranks", "ops", "clock_error", "timeline", "waits")
-_APART_OF_RANKS = (*_TABLES, "profiles", "saved")
+_RANK_PARTS = (*_TABLES, "profiles", "saved")
 
 
 def rank_record(result: RankProfile) -> Record:
@@ -630,7 +630,7 @@ def rank_record(result: RankProfile) -> Record:
     header = {
         "identity": [["ranks", first.get("source_id"), len(result.ranks)]],
         **{name: first.get(name) for name in ("source_id", "torch", "machine")},
-        **_encoded(result, _APART_OF_RANKS),
+        **_encoded(result, _RANK_PARTS),
         "profiles": [part.header for part in parts],
     }
     tables: dict[str, pd.DataFrame] = {name: getattr(result, name) for name in _TABLES}
@@ -645,7 +645,7 @@ def ranks_of(record: Record) -> RankProfile:
         StoreError: it is damaged.
     """
     with _damage_told(record):
-        header = {name: value for name, value in record.header.items() if name not in _APART_OF_RANKS}
+        header = {name: value for name, value in record.header.items() if name not in _RANK_PARTS}
         state = state_of(header, RankProfile)
         tables: dict[str, Any] = {name: _as_made(record.tables[name]) for name in _TABLES}
         profiles = tuple(map(profile_of, _parts_of(record, "profiles", record.header["profiles"])))

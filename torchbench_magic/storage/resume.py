@@ -40,7 +40,7 @@ _PLACE = {"torch": "torch", "system": "the system", "cpu": "the processor", "acc
 _MOST = 3
 _LONGEST = 48
 _DIGEST = re.compile(r" \([0-9a-f]{6}\)")
-"""Of what a text of `input_shapes` does not say in words."""
+"""Of what a text of `process.inputs.inputs_of` does not say in words."""
 
 
 def named_few(found: Sequence[str]) -> str:

@@ -424,7 +424,7 @@ def ratios_by_kernel(results: Iterable[Comparison]) -> dict[tuple[str, str], Ker
     for result in results:
         for row, base in _pairs(result):
             subject, other = result.subjects[row], result.subjects[base]
-            start = KernelRatios((thing_of(subject), thing_of(other)), _point(subject))
+            start = KernelRatios((thing_of(subject), thing_of(other)), _point_text(subject))
             pair = found.setdefault((likeness(result, row), likeness(result, base)), start)
             pair.margin, pair.family = max(pair.margin, result.margin), max(pair.family, result.family)
             word = str(result.frame["verdict"][row])
@@ -433,7 +433,7 @@ def ratios_by_kernel(results: Iterable[Comparison]) -> dict[tuple[str, str], Ker
     return found
 
 
-def _point(subject: Subject) -> str:
+def _point_text(subject: Subject) -> str:
     threads = f"{subject.num_threads} threads" if subject.num_threads > 1 else ""
     said = ", ".join(filter(None, (subject.sub_label, threads)))
     return f" ({said})" if said else ""
@@ -477,7 +477,7 @@ def with_kernels(made: Comparison, kernels: Sequence[Doubt]) -> Comparison:
         if doubt.kind != "this-kernel":
             return True
         rows = (made.subjects[row] for row in doubt.facts["rows"])  # type: ignore[attr-defined]
-        return not all((thing_of(row), _point(row)) in known for row in rows)
+        return not all((thing_of(row), _point_text(row)) in known for row in rows)
 
     if kernels:
         object.__setattr__(made, "warnings", [*kernels, *filter(is_open, made.warnings)])
@@ -713,7 +713,7 @@ def _latest_of_env(results: Mapping[str, Comparison]) -> dict[str, list[int]]:
     latest: dict[tuple[object, ...], tuple[str, int]] = {}
     for name in order:
         for row, subject in enumerate(results[name].subjects):
-            latest[subject.env, _point_of(subject), thing_of(subject)] = name, row
+            latest[subject.env, _point_key(subject), thing_of(subject)] = name, row
     kept = set(latest.values())
     rows = {name: [row for row in range(len(one.subjects)) if (name, row) in kept] for name, one in results.items()}
     first = next(subject.env for result in results.values() for subject in result.subjects)
@@ -739,7 +739,7 @@ class _Rows:
         self.descriptions = dict.fromkeys(s.description for s in whole.subjects if s.description is not None)
         self._points: dict[tuple[object, ...], list[int]] = {}
         for row, subject in enumerate(whole.subjects):
-            self._points.setdefault(_point_of(subject), []).append(row)
+            self._points.setdefault(_point_key(subject), []).append(row)
         envs = list(dict.fromkeys(s.env for s in whole.subjects))
         self._env = envs[0] if baseline is None else baseline
         known = {*map(str, envs)} if by == "env" else {*self.descriptions, *names}
@@ -751,7 +751,7 @@ class _Rows:
         """Each row against the same thing in the baseline env."""
         found: dict[int, Unpaired] = {}
         for row, subject in enumerate(self._whole.subjects):
-            there = [i for i in self._points[_point_of(subject)] if self._whole.subjects[i].env == self._env]
+            there = [i for i in self._points[_point_key(subject)] if self._whole.subjects[i].env == self._env]
             same = [i for i in there if thing_of(self._whole.subjects[i]) == thing_of(subject)]
             found[row] = self._against(row, same[0] if same else None)
         return self._marked(found)
@@ -778,7 +778,7 @@ class _Rows:
     def _at(self, row: int) -> Iterator[int]:
         """Rows of the same point and env, from the first on."""
         mine = self._whole.subjects[row]
-        return (i for i in self._points[_point_of(mine)] if self._whole.subjects[i].env == mine.env)
+        return (i for i in self._points[_point_key(mine)] if self._whole.subjects[i].env == mine.env)
 
     def _earlier(self, row: int) -> int | None:
         """The first row of an earlier result that is of the same thing."""
@@ -839,5 +839,5 @@ class _Rows:
         return name if everywhere else None
 
 
-def _point_of(subject: Subject) -> tuple[object, ...]:
+def _point_key(subject: Subject) -> tuple[object, ...]:
     return subject.sub_label, _own_axes(subject), subject.num_threads

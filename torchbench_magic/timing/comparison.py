@@ -13,13 +13,14 @@ import numpy as np
 import pandas as pd
 
 from torchbench_magic import results
+from torchbench_magic.arrays import Floats
 from torchbench_magic.counting.counts import CountKey, Counts
 from torchbench_magic.counting.diff import CountsDiff, Pair
 from torchbench_magic.process.environment import Environment
 from torchbench_magic.results import Doubt, Storable, with_doubts
 
 from . import counted_rows
-from .intervals import Floats, Interval, holm_level, log_ratio_interval, without_order_effect
+from .intervals import Interval, holm_level, log_ratio_interval, without_order_effect
 from .process_ratios import ProcessRatios, is_of_this_kernel
 from .samples import (
     Blocks,
@@ -247,13 +248,14 @@ class Comparison(Storable):
 
     @cached_property
     def of_this_kernel(self) -> tuple[int, ...]:
-        """Rows that one session decided by less than ratios move from session to session; see `kernel_spread`."""
+        """Rows that one session decided by less than ratios move from session to session; see `is_of_this_kernel`."""
         judged = self._frame[["ratio", "verdict", "method"]].itertuples(index=False)
         return tuple(i for i, row in enumerate(judged) if is_of_this_kernel(*row))
 
     @property
     def frame(self) -> pd.DataFrame:
-        """One row per measurement: identity, axes, seconds, ratio with 95 % interval, verdict, and `compile_costs`.
+        """One row per measurement: identity, axes, seconds, ratio with 95 % interval, verdict, and what
+        compiling cost (`with_compile_times`).
 
         ``frame.attrs["doubts"]`` holds ``warnings`` as plain values, entered whenever it is asked for.
         """

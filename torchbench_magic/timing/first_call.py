@@ -48,7 +48,7 @@ __all__ = [
 # Results that the first call of a body keeps for the calls after it, and whether it did its work for them.
 #
 # Known here is what the first call set, and no later call set anew, in variables of functions (``if cache is None:
-# cache = f()``), attributes of classes, modules and functions, and slots; `only_first_call` has dicts, lists and
+# cache = f()``), attributes of classes, modules and functions, and slots; `Once` has dicts, lists and
 # attributes of instances. A flag that every call sets to one value looks the same. So the body is called once more from
 # the values before: it did its work there only if that call is slow again, and nothing was imported or compiled in it.
 
@@ -214,11 +214,11 @@ def is_slow_again(
 #
 # Known for sure are an iterator's own state (of one written in Python: whether it still gives a call anything) and the
 # hits and misses of ``functools`` caches. For what the first call left changed in dicts, lists, sets, attributes,
-# variables of functions (`kept_results`) and the place in a file, the body is called once more from the state before:
-# only if it is slow again, it did its work there. Of
-# what shows no items, as a ``queue.SimpleQueue``, it is known that a longer first call left it empty. A first call that
-# is many times slower is by itself no sign: ordinary ops of torch take 2 to 3 800 times as long the first time (at most
-# 67 ms where nothing is imported, of 45 kinds of ops, each in a fresh process; an import took 1.5 s).
+# variables of functions (`SetOnce`) and the place in a file, the body is called once more from the state before:
+# only if it is slow again, it did its work there. Of what shows no items, as a ``queue.SimpleQueue``, it is known that
+# a longer first call left it empty. A first call that is many times slower is by itself no sign: ordinary ops of torch
+# take 2 to 3 800 times as long the first time (at most 67 ms where nothing is imported, of 45 kinds of ops, each in a
+# fresh process; an import took 1.5 s).
 
 LOOK_UP = 0.5e-6
 """Seconds that a look-up in a ``functools`` cache takes at most (60 to 150 ns with plain arguments, and several times

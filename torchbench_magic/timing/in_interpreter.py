@@ -30,7 +30,7 @@ def main() -> None:
     sys.argv[:] = [""]
     progress = _Told(connection)
     progress.update(0.0, None, "importing torch")
-    from torchbench_magic.cpp import run  # noqa: F401  (with torch; the task may come later: see `relay`)
+    from torchbench_magic.cpp import run  # noqa: F401  (with torch; the task may come later: see `Interpreters`)
 
     head, descriptors, _, _ = socket.recv_fds(connection, 8, 1)
     (size,) = struct.unpack("<Q", head)

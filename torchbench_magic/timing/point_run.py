@@ -47,142 +47,6 @@ __all__ = [
     "RunProgress",
 ]
 
-# ---- timed_code ------------------------------------------------------------------------------------------------------
-# What a run is handed to time: the code of one point's alternatives, in whatever language.
-#
-# There are two: `timing.python_bodies.PythonBodies`, statements over a copy of the notebook's names, and
-# `cpp.run.SnippetBodies`, the open loops of compiled snippets. The run (`PointRun`) knows
-# neither: it has blocks made, calls them in its order, and asks back what only the code's language can tell.
-
-
-@dataclass(frozen=True)
-class LeftBySetup:
-    """What a setup set for all alternatives of its point.
-
-    Attributes:
-        threads: of torch; None where the code's setup has no say in it.
-        collects: it switched Python's garbage collector on.
-    """
-
-    threads: int | None = None
-    collects: bool = False
-
-
-@dataclass(frozen=True)
-class TimedBlocks:
-    """What is timed, made ready.
-
-    Attributes:
-        blocks: of each alternative, in the order of ``task.bodies``.
-        watched: the objects that they read.
-        doubts: what was seen as they were made.
-    """
-
-    blocks: Sequence[Timeable]
-    watched: WatchedObjects
-    doubts: Sequence[Doubt] = ()
-
-
-class TimedCode(Protocol):
-    """The code of one point's alternatives. A run asks in this order: ``set_up``, ``compile``, ``check`` where the plan
-    has it, ``subject`` of each alternative and thread count, ``leave``, ``facts``; ``job`` once the run is over.
-
-    Attributes:
-        task: what is asked.
-        point: of the sweep; None where there is none.
-    """
-
-    task: Task
-    point: Point | None
-
-    async def set_up(self, *, may_await: bool) -> Ended[LeftBySetup]:
-        """Run the setup, where it has not run before the run began; it may await where an event loop runs. An exception
-        is handed back: as a coroutine's own, a StopIteration would become another one."""
-
-    def compile(self) -> TimedBlocks:
-        """Make the blocks, over what the setup left, and see which objects they read."""
-
-    def check(self, watched: WatchedObjects, put_back: Callable[[], object]) -> list[Doubt]:
-        """Raise unless the alternatives return the same; ``put_back`` is called before each. What is to be said of what
-        they return."""
-
-    def subject(self, name: str, source: str, known: Mapping[str, Any]) -> Subject:
-        """The record of an alternative, as it begins: ``source`` was compiled, ``known`` is what the run found out."""
-
-    def leave(self) -> None:
-        """The last sample is taken: see what the code changed of what it read."""
-
-    def facts(self, name: str) -> Mapping[str, Any]:
-        """Fields of an alternative's `Subject` that are known at the end: its inputs."""
-
-    @property
-    def sources(self) -> Mapping[str, str]:
-        """source_id -> text of each function that the alternatives may call, where there is one."""
-
-    def job(self, name: str, threads: int, counting: Counting) -> Job | LibraryJob:
-        """What the counting process is asked, of one alternative."""
-
-
-# ---- run_progress ----------------------------------------------------------------------------------------------------
-# What the progress of a run says: the stage, and how far it is, in seconds of all points.
-
-
-class RunProgress:
-    """Tells the task's progress of one point; its output goes where the notebook's does, not the timed code's.
-
-    Args:
-        task: what is asked.
-        place: (index of the point, number of points).
-        threads: the thread counts of the point.
-    """
-
-    def __init__(self, task: Task, place: tuple[int, int], threads: Sequence[int]) -> None:
-        self._task, self._place, self._threads, self._stdout = task, place, threads, sys.stdout
-        self._began_ns = task.clocks.wall()
-        self.stage = "running the setup"
-        self.first_calls: dict[str, float] = {}  # name -> seconds
-        if isinstance(task.progress, MakingRoom):
-            task.progress.expect(place[1] * len(threads) * len(task.bodies))
-
-    def sampled(self, threads: int) -> str:
-        """What is under way while samples are taken at this thread count."""
-        bodies = len(self._task.bodies)
-        alternatives = f"{bodies} alternatives, " if bodies > 1 else ""
-        return f"{alternatives}{threads} thread{'s' if threads > 1 else ''}"
-
-    def tell(self, what: str, rounds: Sequence[Rounds], *, is_long: bool = False) -> None:
-        """Tell the stage, and the seconds of all points, first calls and setups apart.
-
-        Args:
-            rounds: those that were opened until now.
-            is_long: nothing more will be told until what comes now has ended, however long it takes.
-        """
-        self.stage = what
-        index, count = self._place
-        least = len(self._task.bodies) * self._task.plan.min_run_time
-        done = sum(r.time_ns for r in rounds) / 1e9
-        here = sum(r.expected_ns for r in rounds) / 1e9 + (len(self._threads) - len(rounds)) * least
-        one = len(self._threads) * least
-        where = f"point {index + 1} of {count}, " if count > 1 else ""
-        progress = self._task.progress
-        say = progress.await_end if is_long and isinstance(progress, Awaiting) else progress.update
-        with contextlib.redirect_stdout(self._stdout):
-            say(index * one + done, index * one + here + (count - index - 1) * one, where + what)
-
-    def unsampled(self) -> str:
-        """What ran before the first sample, for a run that is interrupted there."""
-        waited = seconds_text((self._task.clocks.wall() - self._began_ns) / 1e9)
-        text = f"Nothing was measured yet: interrupted after {waited}, while {self.stage}."
-        of = [f"{name} {seconds_text(took)}".lstrip() for name, took in self.first_calls.items()]
-        return f"{text} First call{'s' if len(of) > 1 else ''}: {', '.join(of)}." if of else text
-
-    def watch(self, until_now: Callable[[], Any]) -> None:
-        """Offer what was measured until now to a progress that shows it."""
-        if isinstance(self._task.progress, Watching):
-            with contextlib.redirect_stdout(self._stdout):
-                self._task.progress.watch(until_now)
-
-
 # ---- point_run -------------------------------------------------------------------------------------------------------
 # One point's run: what is mutable while it lasts. `result` freezes it.
 #
@@ -529,3 +393,139 @@ class PointRun:
                 facts |= self.code.facts(name)
                 subjects[e.measurement] = replace(subjects[e.measurement], **facts)
         return subjects
+
+
+# ---- timed_code ------------------------------------------------------------------------------------------------------
+# What a run is handed to time: the code of one point's alternatives, in whatever language.
+#
+# There are two: `timing.python_bodies.PythonBodies`, statements over a copy of the notebook's names, and
+# `cpp.run.SnippetBodies`, the open loops of compiled snippets. The run (`PointRun`) knows
+# neither: it has blocks made, calls them in its order, and asks back what only the code's language can tell.
+
+
+@dataclass(frozen=True)
+class LeftBySetup:
+    """What a setup set for all alternatives of its point.
+
+    Attributes:
+        threads: of torch; None where the code's setup has no say in it.
+        collects: it switched Python's garbage collector on.
+    """
+
+    threads: int | None = None
+    collects: bool = False
+
+
+@dataclass(frozen=True)
+class TimedBlocks:
+    """What is timed, made ready.
+
+    Attributes:
+        blocks: of each alternative, in the order of ``task.bodies``.
+        watched: the objects that they read.
+        doubts: what was seen as they were made.
+    """
+
+    blocks: Sequence[Timeable]
+    watched: WatchedObjects
+    doubts: Sequence[Doubt] = ()
+
+
+class TimedCode(Protocol):
+    """The code of one point's alternatives. A run asks in this order: ``set_up``, ``compile``, ``check`` where the plan
+    has it, ``subject`` of each alternative and thread count, ``leave``, ``facts``; ``job`` once the run is over.
+
+    Attributes:
+        task: what is asked.
+        point: of the sweep; None where there is none.
+    """
+
+    task: Task
+    point: Point | None
+
+    async def set_up(self, *, may_await: bool) -> Ended[LeftBySetup]:
+        """Run the setup, where it has not run before the run began; it may await where an event loop runs. An exception
+        is handed back: as a coroutine's own, a StopIteration would become another one."""
+
+    def compile(self) -> TimedBlocks:
+        """Make the blocks, over what the setup left, and see which objects they read."""
+
+    def check(self, watched: WatchedObjects, put_back: Callable[[], object]) -> list[Doubt]:
+        """Raise unless the alternatives return the same; ``put_back`` is called before each. What is to be said of what
+        they return."""
+
+    def subject(self, name: str, source: str, known: Mapping[str, Any]) -> Subject:
+        """The record of an alternative, as it begins: ``source`` was compiled, ``known`` is what the run found out."""
+
+    def leave(self) -> None:
+        """The last sample is taken: see what the code changed of what it read."""
+
+    def facts(self, name: str) -> Mapping[str, Any]:
+        """Fields of an alternative's `Subject` that are known at the end: its inputs."""
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """source_id -> text of each function that the alternatives may call, where there is one."""
+
+    def job(self, name: str, threads: int, counting: Counting) -> Job | LibraryJob:
+        """What the counting process is asked, of one alternative."""
+
+
+# ---- run_progress ----------------------------------------------------------------------------------------------------
+# What the progress of a run says: the stage, and how far it is, in seconds of all points.
+
+
+class RunProgress:
+    """Tells the task's progress of one point; its output goes where the notebook's does, not the timed code's.
+
+    Args:
+        task: what is asked.
+        place: (index of the point, number of points).
+        threads: the thread counts of the point.
+    """
+
+    def __init__(self, task: Task, place: tuple[int, int], threads: Sequence[int]) -> None:
+        self._task, self._place, self._threads, self._stdout = task, place, threads, sys.stdout
+        self._began_ns = task.clocks.wall()
+        self.stage = "running the setup"
+        self.first_calls: dict[str, float] = {}  # name -> seconds
+        if isinstance(task.progress, MakingRoom):
+            task.progress.expect(place[1] * len(threads) * len(task.bodies))
+
+    def sampled(self, threads: int) -> str:
+        """What is under way while samples are taken at this thread count."""
+        bodies = len(self._task.bodies)
+        alternatives = f"{bodies} alternatives, " if bodies > 1 else ""
+        return f"{alternatives}{threads} thread{'s' if threads > 1 else ''}"
+
+    def tell(self, what: str, rounds: Sequence[Rounds], *, is_long: bool = False) -> None:
+        """Tell the stage, and the seconds of all points, first calls and setups apart.
+
+        Args:
+            rounds: those that were opened until now.
+            is_long: nothing more will be told until what comes now has ended, however long it takes.
+        """
+        self.stage = what
+        index, count = self._place
+        least = len(self._task.bodies) * self._task.plan.min_run_time
+        done = sum(r.time_ns for r in rounds) / 1e9
+        here = sum(r.expected_ns for r in rounds) / 1e9 + (len(self._threads) - len(rounds)) * least
+        one = len(self._threads) * least
+        where = f"point {index + 1} of {count}, " if count > 1 else ""
+        progress = self._task.progress
+        say = progress.await_end if is_long and isinstance(progress, Awaiting) else progress.update
+        with contextlib.redirect_stdout(self._stdout):
+            say(index * one + done, index * one + here + (count - index - 1) * one, where + what)
+
+    def unsampled(self) -> str:
+        """What ran before the first sample, for a run that is interrupted there."""
+        waited = seconds_text((self._task.clocks.wall() - self._began_ns) / 1e9)
+        text = f"Nothing was measured yet: interrupted after {waited}, while {self.stage}."
+        of = [f"{name} {seconds_text(took)}".lstrip() for name, took in self.first_calls.items()]
+        return f"{text} First call{'s' if len(of) > 1 else ''}: {', '.join(of)}." if of else text
+
+    def watch(self, until_now: Callable[[], Any]) -> None:
+        """Offer what was measured until now to a progress that shows it."""
+        if isinstance(self._task.progress, Watching):
+            with contextlib.redirect_stdout(self._stdout):
+                self._task.progress.watch(until_now)

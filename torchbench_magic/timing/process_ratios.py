@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .intervals import ALPHA, Floats, Interval, Look, median_interval, order_rank, without_order_effect
+from torchbench_magic.arrays import Floats
+
+from .intervals import ALPHA, Interval, Look, median_interval, order_rank, without_order_effect
 from .samples import Blocks, paired_rounds
 from .voids import Void
 

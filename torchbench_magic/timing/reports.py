@@ -164,7 +164,7 @@ def pull_request(comparison: Comparison, *, metric: str = "median", max_bytes: i
     if isinstance(most, bool) or not isinstance(most, int) or most < 1024:
         raise OptionError("max_bytes: give a whole number of at least 1024")
     whole = document(comparison, metric=metric)
-    repeat = _repeat(repeat_cell(comparison))
+    repeat = _repeat_markdown(repeat_cell(comparison))
     text = ""
     is_short = len(repeat.encode()) <= most // 2
     for text in _forms(comparison, whole, (repeat,) if is_short else (repeat, _LEFT_OUT)):
@@ -223,7 +223,7 @@ def _short(line: StyledText, longest: int = _LONGEST) -> StyledText:
 _LEFT_OUT = "How to repeat it: the cell is too long to show here; see `.to_json()`.\n"
 
 
-def _repeat(cell: str | None) -> str:
+def _repeat_markdown(cell: str | None) -> str:
     """The cell, folded, in a fence that is longer than any run of backticks in it."""
     if cell is None:
         return ""

@@ -356,7 +356,7 @@ def _class_of(module: str, name: str) -> Any:
 # ``queue.SimpleQueue`` shows no items; arrays, and classes of users made of a list, a dict, a set or a deque, are no
 # plain containers: of these only the number is asked.
 
-_MOST_KEPT = 100_000
+_MOST_KEPT = 100_000  # items of a container that is copied
 ABSENT = object()
 _MOST_ELEMENTS = 16_384
 """Of an array whose values are kept."""
@@ -472,8 +472,6 @@ def changes_undone(
 
 
 _BASES = (list, dict, set, deque, bytearray, array)
-_COPIED_KINDS = (*_DICTS, list, set, deque)
-"""Those that are copied."""
 
 
 def numbers_held(reads: Mapping[int, ReachedObject]) -> dict[int, int]:
@@ -483,7 +481,7 @@ def numbers_held(reads: Mapping[int, ReachedObject]) -> dict[int, int]:
         kind = type(item.value)
         if issubclass(kind, SimpleQueue):
             found[at] = SimpleQueue.qsize(item.value)
-        elif kind not in _COPIED_KINDS:
+        elif kind not in (*_DICTS, *_COPIED):
             base = next((base for base in _BASES if issubclass(kind, base)), None)
             if base is not None:  # its own ``__len__`` is the user's code, and not called
                 found[at] = base.__len__(item.value)
@@ -498,8 +496,6 @@ def numbers_held(reads: Mapping[int, ReachedObject]) -> dict[int, int]:
 # the user's names and the optimizer refer to stays what it was. Whether a tensor changed is told by its in-place
 # version where the code's operations count it; some do not (running statistics of a batch norm, state of a fused
 # optimizer, whatever goes through ``.data``): these are found by comparing values, where there is time for it.
-
-_ABSENT = object()
 
 
 @dataclass
@@ -563,7 +559,7 @@ class StateCopies:
         with torch.no_grad():
             for held, items in self._holders:
                 if held or items:
-                    _put_objects(held, items)
+                    _hold_again(held, items)
             for inside, mode in self._modes:
                 inside["training"] = mode
             for kept in self._kept:
@@ -694,14 +690,14 @@ def _address(tensor: Any) -> int:
         return 0
 
 
-def _put_objects(held: Any, items: Any) -> None:
+def _hold_again(held: Any, items: Any) -> None:
     """Have a dict or a list hold the objects that it held; broken off in between, it lacks none of them."""
     if isinstance(held, list):
         if len(held) != len(items) or not all(map(operator.is_, held, items)):
             held[:] = items
         return
     for key, value in items.items():
-        if held.get(key, _ABSENT) is not value:
+        if held.get(key, ABSENT) is not value:
             held[key] = value
     if len(held) != len(items):
         for key in [key for key in held if key not in items]:
@@ -711,7 +707,7 @@ def _put_objects(held: Any, items: Any) -> None:
 # ---- unrestored ------------------------------------------------------------------------------------------------------
 # What ``--restore`` does not put back and the timed code was seen to change, by name.
 
-_MOST_LOOKED_AT, _SHOWN = 100_000, 4
+_SHOWN = 4
 
 
 class Unrestored:
@@ -730,7 +726,7 @@ class Unrestored:
                 self._slots.append((one.label, one.value, slots, dict(slot_values(one.value, slots))))
             own = own_attributes(one.value)
             held = own if own is not None else one.value if type(one.value) in (dict, list, set) else None
-            if held is not None and len(held) <= _MOST_LOOKED_AT:
+            if held is not None and len(held) <= _MOST_KEPT:
                 self._kept.append((one.label if own is None else f"{one.label}.", held, held.copy()))
         self._globals = [(name, home, home[name]) for name, home in globals_ if name in home]
 

@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from torchbench_magic.arrays import Floats, Ints
 from torchbench_magic.process.contention import Contention
 from torchbench_magic.process.environment import EnginePlace, Environment
 from torchbench_magic.process.values import Value
 
-from .intervals import Floats, Look, median_interval
+from .intervals import Look, median_interval
 from .verdict import Range
 
 __all__ = [
@@ -247,8 +248,6 @@ class Subject:
 # ---- blocks ----------------------------------------------------------------------------------------------------------
 # The blocks of one measurement as arrays: pandas would take a millisecond for each, too slow for long sweeps.
 
-Integers = npt.NDArray[np.int64]
-
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
@@ -262,13 +261,13 @@ class Blocks:
         process: which one measured it, from 1 on; 0 where there is only the one.
     """
 
-    round: Integers
-    position: Integers
+    round: Ints
+    position: Ints
     wall: Floats
     cpu: Floats
     time: Floats
-    number: Integers
-    process: Integers
+    number: Ints
+    process: Ints
 
     def __len__(self) -> int:
         return len(self.round)
@@ -278,7 +277,7 @@ class Blocks:
         """Seconds of one call."""
         return self.time / self.number
 
-    def by_round(self) -> tuple[Integers, Floats, Integers]:
+    def by_round(self) -> tuple[Ints, Floats, Ints]:
         """(rounds, log of the seconds a call took in each, first place in each), by rising round.
 
         Where a round holds several blocks, the log of their mean: together they last as long as the one block of a
@@ -309,7 +308,7 @@ class PairedRounds:
         seconds: of a call of either.
     """
 
-    rounds: Integers
+    rounds: Ints
     log_ratios: Floats
     before: npt.NDArray[np.bool_]
     seconds: tuple[Floats, Floats]

@@ -58,8 +58,8 @@ class Read:
     """What one alternative reads.
 
     Attributes:
-        inputs: (name, what it held) of variables; see `input_shapes`.
-        values: what else there is in them; see `values_read`.
+        inputs: (name, what it held) of variables; see `process.inputs.inputs_of`.
+        values: what else there is in them; see `process.values.values_of`.
     """
 
     inputs: tuple[tuple[str, str], ...]

@@ -40,7 +40,9 @@ from typing import Literal
 
 import numpy as np
 
-from .intervals import Floats, Interval
+from torchbench_magic.arrays import Floats
+
+from .intervals import Interval
 
 __all__ = [
     "BLIND",

@@ -71,7 +71,7 @@ _LONGEST_NAME = 60
 def edited(comparison: Comparison) -> list[Document]:
     """The diffs of source that the doubts of results side by side hold, one below the other."""
     diffs = dict(_diffs(comparison))
-    shown = [_document(name, lines) for name, lines in list(diffs.items())[:_MOST]]
+    shown = [_source_change(name, lines) for name, lines in list(diffs.items())[:_MOST]]
     more = len(diffs) - _MOST
     if more > 0:
         said = f"{units.count(more)} more edited source{'s' if more > 1 else ''}: see the facts of .warnings"
@@ -103,13 +103,13 @@ def _diffs(comparison: Comparison) -> Iterator[tuple[str, tuple[str, ...]]]:
                 yield str(name), tuple(map(str, lines))
 
 
-def _document(name: str, lines: tuple[str, ...]) -> Document:
+def _source_change(name: str, lines: tuple[str, ...]) -> Document:
     rows = tuple(Row((Cell(line),)) for line in lines)
     table = Table("diff", (Column("diff", "", kind="source", widest=160),), (Group(rows),), headless=True)
-    return Document(kind="source change", sentence=_changed_lines_said(name, lines), tables=(table,))
+    return Document(kind="source change", sentence=_source_change_said(name, lines), tables=(table,))
 
 
-def _changed_lines_said(name: str, lines: tuple[str, ...]) -> StyledText:
+def _source_change_said(name: str, lines: tuple[str, ...]) -> StyledText:
     removed, added = (sum(line.startswith(sign) for line in lines) for sign in "-+")
     what = name.removeprefix("source of ")
     own = (code(clipped(what, _LONGEST_NAME)),) if what != name else (Phrase(f"The {name}"),)

@@ -28,7 +28,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from .intervals import Floats, Interval, median_interval, rounds_for_an_interval
+from torchbench_magic.arrays import Floats
+
+from .intervals import Interval, median_interval, rounds_for_an_interval
 from .samples import Blocks, Subject
 from .verdict import DRIFT, verdict
 

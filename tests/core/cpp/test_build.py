@@ -12,7 +12,6 @@ import pytest
 
 from torchbench_magic.cell_text import Body
 from torchbench_magic.cpp import build as building
-from torchbench_magic.cpp import build as caching
 from torchbench_magic.cpp.build import Snip, build, find_toolchain
 from torchbench_magic.errors import MissingTool, SnippetError
 
@@ -137,7 +136,7 @@ def test_a_cache_that_cannot_be_written_is_replaced_by_a_private_one(
     if spoiled == "full":
         elsewhere = tmp_path.parent / f"{tmp_path.name}-private"
         elsewhere.mkdir()
-        monkeypatch.setattr(caching, "_private_folder", lambda: elsewhere)
+        monkeypatch.setattr(building, "_private_folder", lambda: elsewhere)
         monkeypatch.setenv("MODE", "full")
     else:
         (tmp_path / "cache").write_text("")  # root, who may write everywhere, is refused too
@@ -150,7 +149,7 @@ def test_a_cache_that_cannot_be_written_is_replaced_by_a_private_one(
 
 def test_no_space_anywhere_is_one_line(pretender: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MODE", "full")
-    monkeypatch.setattr(caching, "_private_folder", lambda: tmp_path / "private")
+    monkeypatch.setattr(building, "_private_folder", lambda: tmp_path / "private")
     with pytest.raises(SnippetError, match=r"No space left on device.*free space in") as caught:
         build({"a": Snip.of("x;")})
     assert "\n" not in str(caught.value)

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from tests.interrupting import lines_run, with_interrupt_at
-from torchbench_magic.cpp import run as muted_output
-from torchbench_magic.cpp import run as snippet_bodies
+from torchbench_magic.cpp import run
 from torchbench_magic.process.contention import Clocks
 from torchbench_magic.process.interrupts import interrupts_held, interrupts_let_through
 
@@ -29,20 +28,20 @@ def test_an_interrupt_at_any_line_of_a_block_leaves_the_descriptors_as_they_were
         return [os.readlink(f"/proc/self/fd/{n}") for n in (0, 1, 2)]
 
     loop: Any = SimpleNamespace(block=lambda calls, device: (1, 1), snippet=SimpleNamespace(stmt=""))
-    silence = muted_output.Silence()
-    block = snippet_bodies.SnippetBlock(loop, -1, silence)
+    silence = run.Silence()
+    block = run.SnippetBlock(loop, -1, silence)
 
-    def run() -> None:
+    def one_block() -> None:
         with interrupts_held(), interrupts_let_through():
             block.start(0, 1, Clocks(), lambda: None)
 
     try:
-        run()
+        one_block()
         before = leads_to()
-        places = lines_run(run, [muted_output, snippet_bodies])
+        places = lines_run(one_block, [run])
         assert len(places) > 5
         for place in places:
-            assert isinstance(with_interrupt_at(place, run), KeyboardInterrupt)
+            assert isinstance(with_interrupt_at(place, one_block), KeyboardInterrupt)
             assert leads_to() == before, place
     finally:
         silence.close()

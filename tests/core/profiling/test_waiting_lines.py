@@ -37,7 +37,7 @@ go.set(); t.join()
 @pytest.fixture
 def any_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """No share of a time decides, and the thread of the cell has computed for nothing."""
-    monkeypatch.setattr(warnings, "_LEAST_WAITING", 0.0)
+    monkeypatch.setattr(warnings, "_LEAST_OUTSIDE", 0.0)
     monkeypatch.setattr(warnings, "_BESIDE", 0.0)
     set_own_cpu(monkeypatch, lambda run: 0)
 
@@ -135,7 +135,7 @@ def test_with_samples_the_waiting_of_the_line_is_known_though_the_thread_compute
 ) -> None:
     """By its processor time alone it has computed all the time. Less than half of the line is no waiting line."""
     pytest.importorskip("pyinstrument")
-    monkeypatch.setattr(warnings, "_LEAST_WAITING", 0.0)
+    monkeypatch.setattr(warnings, "_LEAST_OUTSIDE", 0.0)
     set_own_cpu(monkeypatch, all_of_it)
 
     def sampled(samples: Any, joined: Any) -> Any:

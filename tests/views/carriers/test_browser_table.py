@@ -13,12 +13,12 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from torchbench_magic.notebook.explorers import TableWidget
-from torchbench_magic.profiling import view as profile
+from torchbench_magic.profiling import view as profiling_view
 from torchbench_magic.show import document_json, html
 from torchbench_magic.show.document import Document, Phrase, Unfolding
 from torchbench_magic.show.javascript import packed_text, with_modules
 from torchbench_magic.show.table import Cell, Column, Group, Row, Table
-from torchbench_magic.timing import view as comparison
+from torchbench_magic.timing import view as timing_view
 
 from ..builders import HOSTILE, comparison_of, profile_of, two_shapes
 from ..sent import sent
@@ -87,7 +87,7 @@ def header(result: Locator, label: str) -> Locator:
 
 
 def test_the_drawn_table_takes_the_place_of_the_static_one(page: Page, show: Show) -> None:
-    result = show(comparison.document(two_shapes()))
+    result = show(timing_view.document(two_shapes()))
     expect(result).to_be_visible()
     expect(page.locator(".torchbench > table").first).to_be_hidden()
     assert result.locator("tbody tr.row").count() == 4
@@ -96,7 +96,7 @@ def test_the_drawn_table_takes_the_place_of_the_static_one(page: Page, show: Sho
 
 def test_without_script_the_static_table_is_read(chromium: Browser, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
-    file.write_text(html.page(comparison.document(two_shapes())), encoding="utf-8")
+    file.write_text(html.page(timing_view.document(two_shapes())), encoding="utf-8")
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(file.as_uri())
@@ -107,7 +107,7 @@ def test_without_script_the_static_table_is_read(chromium: Browser, tmp_path: Pa
 
 
 def test_sorting_dissolves_the_groups_and_the_third_click_brings_them_back(show: Show) -> None:
-    result = show(comparison.document(comparison_of([("a", 1, (4e-6, 9e-6)), ("b", 1, (5e-6, 2e-6))])))
+    result = show(timing_view.document(comparison_of([("a", 1, (4e-6, 9e-6)), ("b", 1, (5e-6, 2e-6))])))
     natural = column(result, 1)
     assert natural == ["a", "", "b", ""]
     median = header(result, "median")
@@ -125,7 +125,7 @@ def test_sorting_dissolves_the_groups_and_the_third_click_brings_them_back(show:
 
 
 def test_enter_on_a_header_sorts_and_keeps_the_focus(page: Page, show: Show) -> None:
-    result = show(comparison.document(two_shapes()))
+    result = show(timing_view.document(two_shapes()))
     button = header(result, "times").get_by_role("button")
     button.focus()
     page.keyboard.press("Enter")
@@ -135,7 +135,7 @@ def test_enter_on_a_header_sorts_and_keeps_the_focus(page: Page, show: Show) -> 
 
 
 def test_the_filter_narrows_the_rows_and_the_status_counts_them(page: Page, show: Show) -> None:
-    result = show(comparison.document(two_shapes()))
+    result = show(timing_view.document(two_shapes()))
     field, status = result.get_by_role("searchbox"), result.get_by_role("status")
     field.fill("^MUL")
     assert column(result, 3) == ["mul_sum", "mul_sum"]
@@ -161,7 +161,7 @@ def test_a_pattern_that_explodes_is_given_up_and_the_next_one_works(show: Show) 
 
 
 def test_the_ratio_axis_switches_to_the_close_view(show: Show) -> None:
-    result = show(comparison.document(two_shapes()))
+    result = show(timing_view.document(two_shapes()))
     arrows = result.locator("td.interval path.f-faster")
     assert arrows.count() == 0
     result.get_by_role("button", name="zoom to ±10 %").click()
@@ -171,7 +171,7 @@ def test_the_ratio_axis_switches_to_the_close_view(show: Show) -> None:
 
 
 def test_decimal_points_are_drawn_under_each_other(show: Show) -> None:
-    result = show(profile.document(profile_of()))
+    result = show(profiling_view.document(profile_of()))
     edges = result.evaluate(
         """tb => [...tb.querySelector("table").querySelectorAll("tr.row > td:nth-child(3)")]
             .filter(td => td.textContent).map(td => {
@@ -187,7 +187,7 @@ def test_decimal_points_are_drawn_under_each_other(show: Show) -> None:
 
 
 def test_the_operations_of_a_line_open_in_place_one_at_a_time(page: Page, show: Show) -> None:
-    result = show(profile.document(profile_of()))
+    result = show(profiling_view.document(profile_of()))
     first = result.get_by_role("button", name="operations of In[3]:2")
     second = result.get_by_role("button", name="operations of In[3]:7")
     second.click()
@@ -201,7 +201,7 @@ def test_the_operations_of_a_line_open_in_place_one_at_a_time(page: Page, show: 
 
 
 def test_arrows_walk_from_line_to_line(page: Page, show: Show) -> None:
-    result = show(profile.document(profile_of()))
+    result = show(profiling_view.document(profile_of()))
     result.get_by_role("button", name="operations of In[3]:2").focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
@@ -209,7 +209,7 @@ def test_arrows_walk_from_line_to_line(page: Page, show: Show) -> None:
 
 
 def test_a_sorted_line_is_named_by_its_place(show: Show) -> None:
-    result = show(profile.document(profile_of()))
+    result = show(profiling_view.document(profile_of()))
     assert column(result, 1)[:2] == ["1", "2"]
     header(result, "Python").get_by_role("button").click()
     assert column(result, 1)[0] == "In[2]:9"
@@ -217,7 +217,7 @@ def test_a_sorted_line_is_named_by_its_place(show: Show) -> None:
 
 
 def test_lines_and_operations_are_two_views_of_one_output(show: Show) -> None:
-    result = show(profile.document(profile_of()))
+    result = show(profiling_view.document(profile_of()))
     expect(result.get_by_text("In[3], this cell")).to_be_visible()
     result.get_by_role("button", name="operations", exact=True).click()
     expect(result.get_by_text("In[3], this cell")).to_be_hidden()
@@ -226,7 +226,7 @@ def test_lines_and_operations_are_two_views_of_one_output(show: Show) -> None:
 
 
 def test_a_lone_statement_unfolds(show: Show) -> None:
-    result = show(comparison.document(comparison_of([(None, 1, (1e-3,))], [None])))
+    result = show(timing_view.document(comparison_of([(None, 1, (1e-3,))], [None])))
     expect(result.get_by_text("loop overhead")).to_be_hidden()
     result.locator("summary").click()
     expect(result.get_by_text("loop overhead")).to_be_visible()
@@ -252,7 +252,7 @@ def test_few_rows_or_none_are_drawn(show: Show, rows: int) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_injected_text_runs(page: Page, show: Show, name: str) -> None:
-    result = show(comparison.document(two_shapes(names=(name, name + "2"), stmt=name)))
+    result = show(timing_view.document(two_shapes(names=(name, name + "2"), stmt=name)))
     expect(result).to_be_visible()
     header(result, "alternative").get_by_role("button").click()
     result.get_by_role("searchbox").fill("2$")
@@ -262,12 +262,12 @@ def test_no_injected_text_runs(page: Page, show: Show, name: str) -> None:
 
 
 def test_an_error_while_drawing_leaves_the_static_table(page: Page, tmp_path: Path) -> None:
-    made = html.render(comparison.document(two_shapes()))
+    made = html.render(timing_view.document(two_shapes()))
     (spec,) = sent(made)
     data = packed_text(json.dumps(spec | {"tables": [{"name": "x"}, *spec["tables"]]}))
     broken, file = re.sub(r"','[^']+'\]\)</script>", lambda _: f"','{data}'])</script>", made), tmp_path / "broken.html"
     caught = "<script>onunhandledrejection = (event) => { window.FAILED = `${event.reason}`; event.preventDefault(); }"
-    sound = html.render(comparison.document(comparison_of()))
+    sound = html.render(timing_view.document(comparison_of()))
     whole = with_modules(f"<!doctype html><meta charset=utf-8>{caught}</script>{broken}{sound}")
     file.write_text(whole, encoding="utf-8")
     page.goto(file.as_uri())
@@ -279,7 +279,7 @@ def test_an_error_while_drawing_leaves_the_static_table(page: Page, tmp_path: Pa
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_from_the_page_in_both_themes(chromium: Browser, tmp_path: Path, scheme: str) -> None:
     file = tmp_path / "page.html"
-    file.write_text(html.page(comparison.document(two_shapes())), encoding="utf-8")
+    file.write_text(html.page(timing_view.document(two_shapes())), encoding="utf-8")
     context = chromium.new_context(color_scheme=scheme)  # type: ignore[arg-type]
     page = context.new_page()
     page.goto(file.as_uri())
@@ -301,7 +301,7 @@ def test_text_stands_out_from_the_page_in_both_themes(chromium: Browser, tmp_pat
 
 
 def test_the_notebooks_colours_are_taken_where_there_are_any(page: Page, show: Show) -> None:
-    result = show(comparison.document(two_shapes()))
+    result = show(timing_view.document(two_shapes()))
     page.add_style_tag(content=":root{--jp-layout-color0:rgb(1, 2, 3);--jp-ui-font-color1:rgb(250, 240, 230)}")
     assert result.evaluate("tb => getComputedStyle(tb).backgroundColor") == "rgb(1, 2, 3)"
     assert result.locator(".sentence").evaluate("e => getComputedStyle(e).color") == "rgb(250, 240, 230)"
@@ -321,7 +321,7 @@ window.close_widget = module.default.render({ model, el: document.getElementById
 
 def open_widget(page: Page, tmp_path: Path, answers: str = "false") -> None:
     """The table as a widget in a box with a control; ``answers`` as of `TableWidget`."""
-    sent = document_json.as_json(comparison.document(two_shapes()), 10**6)
+    sent = document_json.as_json(timing_view.document(two_shapes()), 10**6)
     module = str(TableWidget._esm).replace("export default", "const module = {}; module.default =")
     script = module + WIDGET % {"spec": sent, "answers": answers}
     file = tmp_path / "widget.html"

@@ -10,12 +10,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from torchbench_magic.profiling import view as profile
+from torchbench_magic.profiling import view as profiling_view
 from torchbench_magic.show import document_json, html
 from torchbench_magic.show.document import Document, Phrase
 from torchbench_magic.show.renderers import bundle, mimebundle
 from torchbench_magic.show.table import Cell, Column, Group, Row, Table
-from torchbench_magic.timing import view as comparison
+from torchbench_magic.timing import view as timing_view
 
 from ..builders import HOSTILE, LINES, comparison_of, profile_of
 from ..sent import sent, unpacked
@@ -62,7 +62,7 @@ def long_document(rows: int, text: str = "aten::op") -> Document:
 
 
 def test_the_static_part_carries_every_number_of_a_comparison() -> None:
-    document = comparison.document(comparison_of())
+    document = timing_view.document(comparison_of())
     text = Elements(html.static(document)).text
     for cell in (cell for row in document.tables[0].rows() for cell in row.cells):
         assert cell.text in text
@@ -71,7 +71,7 @@ def test_the_static_part_carries_every_number_of_a_comparison() -> None:
 
 
 def test_the_static_part_holds_both_views_of_a_profile() -> None:
-    elements = Elements(html.static(profile.document(profile_of())))
+    elements = Elements(html.static(profiling_view.document(profile_of())))
     assert elements.tags.count("table") == 2
     assert "np.argwhere" in elements.text
     assert "aten::addmm" in elements.text
@@ -79,7 +79,7 @@ def test_the_static_part_holds_both_views_of_a_profile() -> None:
 
 
 def test_a_lone_statement_unfolds_without_script() -> None:
-    lone = comparison.document(comparison_of([(None, 1, (1e-3,))], [None]))
+    lone = timing_view.document(comparison_of([(None, 1, (1e-3,))], [None]))
     assert {"details", "summary"} <= set(Elements(html.static(lone)).tags)
 
 
@@ -102,7 +102,7 @@ def test_a_hostile_name_is_text_in_every_part_of_the_output(name: str) -> None:
     assert {key for key, _ in hostile.attributes} - {"title"} == {key for key, _ in usual.attributes}
     (spec,) = sent(markup)
     texts = [cell if isinstance(cell, str) else cell[0] for cell in spec["tables"][0]["groups"][0]["rows"][0]["cells"]]
-    shown = document_json.as_dict(comparison.document(comparison_of(names=(name, "b"))))
+    shown = document_json.as_dict(timing_view.document(comparison_of(names=(name, "b"))))
     assert shown["tables"][0]["groups"][0]["rows"][0]["cells"][2] in texts
 
 
@@ -181,7 +181,7 @@ def test_two_outputs_of_the_same_result_do_not_share_a_name() -> None:
 
 
 def test_plain_lines_below_the_tables_are_sent_once() -> None:
-    drawn = comparison.document(comparison_of())
+    drawn = timing_view.document(comparison_of())
     plain, styled = (Phrase("torch",),), (Phrase("a"), Phrase("b", "code"))
     for footer, doubts, is_once in (((plain,), (plain,) * 5, True), ((styled,), (styled,), False)):
         made = html.render(replace(drawn, footer=footer, doubts=doubts))
@@ -194,7 +194,7 @@ def test_plain_lines_below_the_tables_are_sent_once() -> None:
 
 
 def test_nothing_is_fetched() -> None:
-    page = html.page(comparison.document(comparison_of()))
+    page = html.page(timing_view.document(comparison_of()))
     page += "".join(map(unpacked, re.findall(r"await \w+\('(.*?)'\)", page)))
     page = re.sub(r"'[^' ]{400,}'", "''", page)  # what is packed reads like anything
     assert "not a usable pattern" in page

@@ -8,12 +8,12 @@ import sys
 import pytest
 
 from torchbench_magic.printable import printable
-from torchbench_magic.profiling import view as profile
+from torchbench_magic.profiling import view as profiling_view
 from torchbench_magic.show import markdown, text
 from torchbench_magic.show.document import Document, Phrase, backticked, plain
 from torchbench_magic.show.renderers import to_text
 from torchbench_magic.show.table import Cell, Column, Group, Row, Table
-from torchbench_magic.timing import view as comparison
+from torchbench_magic.timing import view as timing_view
 from torchbench_magic.timing.comparison import Comparison
 
 from ..builders import HOSTILE, comparison_of, judged_as, profile_of, two_shapes
@@ -93,12 +93,12 @@ def test_a_comparison_reads_answer_first_then_table_then_how_it_was_measured() -
 
 
 def test_several_thread_counts_are_a_table_of_their_own() -> None:
-    _, threads = comparison.document(comparison_of()).tables
+    _, threads = timing_view.document(comparison_of()).tables
     assert spaced(text.table_text(threads)) == THREADS
 
 
 def test_a_profile_prints_the_annotated_source_and_the_operations() -> None:
-    lines, operations = profile.document(profile_of()).tables
+    lines, operations = profiling_view.document(profile_of()).tables
     assert spaced(text.table_text(lines)) == ANNOTATED
     assert spaced(text.table_text(operations)) == OPERATIONS
 

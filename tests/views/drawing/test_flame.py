@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from torchbench_magic.errors import InputError, OptionError
-from torchbench_magic.profiling import view as profile_view
+from torchbench_magic.profiling import view
 from torchbench_magic.profiling.pictures import profile_flame
 from torchbench_magic.profiling.schema import FRAME_COLUMNS, frame_of
 from torchbench_magic.show import document_json, flame, html
@@ -133,14 +133,14 @@ def test_what_was_not_measured_or_is_unknown_is_one_line() -> None:
 
 
 def test_a_profiles_output_has_the_flame_graph_behind_the_view_switch() -> None:
-    document = profile_view.document(profiled())
+    document = view.document(profiled())
     (drawn,) = document.drawn
     made = html.render(document)
     assert drawn.name == "flame graph"
     assert "slot=drawn-0" in made
     assert len(sent(made)) == 2
     assert len(made) < html.MOST_BYTES
-    assert profile_view.document(profile_of()).drawn == ()
+    assert view.document(profile_of()).drawn == ()
 
 
 # ---- any tree ---------------------------------------------------------------------------------------------------

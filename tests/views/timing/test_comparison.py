@@ -21,11 +21,10 @@ from torchbench_magic.show.document import Document, plain
 from torchbench_magic.show.drawing import histogram, span_of, span_text
 from torchbench_magic.show.table import Table
 from torchbench_magic.timing import verdict_words, view
-from torchbench_magic.timing import warnings as ratio_doubts
 from torchbench_magic.timing.across_runs import join_processes, side_by_side
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.verdict_words import Judged
-from torchbench_magic.timing.warnings import doubts_of
+from torchbench_magic.timing.warnings import doubts_of, in_this_kernel
 
 from ..builders import comparison_of, times_of
 
@@ -374,6 +373,6 @@ def test_long_names_that_begin_alike_are_told_apart_in_the_sentence() -> None:
 
 def test_a_name_with_a_percent_sign_stays_as_it_is_in_a_warning() -> None:
     made = comparison_of([(None, 1, (1e-3, 1.02e-3))], ("base", "3 % slower"))
-    (said,) = (doubt.text for doubt in ratio_doubts.in_this_kernel(made))
+    (said,) = (doubt.text for doubt in in_this_kernel(made))
     assert said.startswith("3 % slower: the difference")
     assert " up to 3 %, rarely" in said

@@ -56,7 +56,7 @@ made 0.19, as many threads as cores up to 0.03, those with a light loader beside
 BUSY = 0.5
 """Share of the cores that run own threads: with less, threads do not wait for each other."""
 OTHERS = 0.15
-"""Cores per core that others use, from which on they are in the way: as for timings (`voided_verdicts.CO_LOAD`)."""
+"""Cores per core that others use, from which on they are in the way: as for timings (`timing.voids.CO_LOAD`)."""
 TURNS = 0.8
 """Mean number of threads that wait for their turn (at the interpreter's lock, or at another one): two threads that
 take turns make 0.9, one that polls at most 0.5 of it."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torchbench_magic.arrays import Bools, Ints
 from torchbench_magic.profiling.attribution import Joined
 from torchbench_magic.profiling.events import Events
 from torchbench_magic.profiling.op_benchmark import (
@@ -42,8 +43,6 @@ __all__ = [
 # elsewhere in the run called, launched or took more. Of an op whose kernel calls no other, the time decides; of one
 # that the run has no other call of, that such a hook ran in it, and that it was the last.
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 _SAVED = "aten::detach"
 _MUCH_LESS = 0.5  # of the quickest of the same calls: an op that is stopped takes the time of an exception
 

@@ -56,223 +56,6 @@ __all__ = [
     "run_faulting",
 ]
 
-# ---- once_more -------------------------------------------------------------------------------------------------------
-# One op called a few times more, after the run: do page faults hold it up, and what does oneDNN run for it?
-#
-# It is called on fresh random inputs of the recorded sizes, strides and dtypes. Nothing of the user's is touched:
-# random numbers go on as before, and what oneDNN writes to the process's stdout is read from a file.
-
-_STDOUT = 1
-_WARM = 2
-"""Calls before any is looked at: the allocator then keeps what it will keep."""
-_LEAST = 0.02
-"""Seconds that are looked at: processor time is counted well enough then, and threads that still wait for the end of
-an earlier op sleep."""
-_MOST_CALLS = 1000
-_LONGEST = 300
-
-
-@dataclass(frozen=True)
-class MoreCalls:
-    """What one call did.
-
-    Attributes:
-        faults: minor page faults; NaN where the system does not count.
-        worker_share: processor time of other threads over that of the calling one; NaN where not known.
-        system_share: of its processor time, spent in the system.
-        implementation: what oneDNN ran, in its own words; empty where it ran nothing.
-        seconds: of the median call, with memory and caches that are warm.
-    """
-
-    faults: float
-    system_share: float
-    worker_share: float
-    implementation: str
-    seconds: float = math.nan
-
-
-def once_more(recorded: RecordedCall, threads: int) -> MoreCalls | None:
-    """Call it again with so many threads; None where it cannot be rebuilt or does not run on fresh inputs."""
-    import torch
-
-    if torch.get_default_dtype() != torch.float32 or torch.get_default_device().type != "cpu":
-        return None  # the code that makes inputs relies on them
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(threads)
-        setup, stmt = code_of(recorded)
-        names: dict[str, Any] = {}
-        with (
-            torch.random.fork_rng(devices=[]),
-            torch.no_grad(),
-            torch.autocast("cpu", enabled=False),
-            warnings.catch_warnings(action="ignore"),
-        ):
-            exec(compile(setup, "<op>", "exec"), names)
-            code = compile(stmt, "<op>", "exec")
-            return _looked_at(lambda: exec(code, names))
-    except Exception:  # noqa: BLE001  # whatever an op raises on inputs that are not the user's: the profile is there
-        return None
-    finally:
-        torch.set_num_threads(before)
-
-
-def _looked_at(call: Callable[[], object]) -> MoreCalls:
-    begin = time.perf_counter()
-    for _ in range(_WARM):
-        call()
-        if time.perf_counter() - begin > _LEAST:
-            break
-    times: list[float] = []
-    before, now = read_use(), time.perf_counter()
-    until = now + _LEAST
-    while not times or (now < until and len(times) < _MOST_CALLS):
-        call()
-        after = time.perf_counter()
-        times.append(after - now)
-        now = after
-    used = read_use() - before
-    system = 0.0 if math.isnan(used.system) else used.system_share
-    return MoreCalls(used.faults / len(times), system, used.worker_share, _words(call), statistics.median(times))
-
-
-def _words(call: Callable[[], object]) -> str:
-    import torch
-
-    if not torch.backends.mkldnn.is_available():
-        return ""
-    with tempfile.TemporaryFile() as kept:
-        with _stdout_to(kept), torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):
-            call()
-        kept.seek(0)
-        return implementation_in(kept.read().decode(errors="replace"))
-
-
-@contextlib.contextmanager
-def _stdout_to(file: IO[bytes]) -> Iterator[None]:
-    """The process's own stdout, as C knows it, led into a file."""
-    with interrupts_held():
-        before = os.dup(_STDOUT)
-        try:
-            os.dup2(file.fileno(), _STDOUT)
-            yield
-        finally:
-            os.dup2(before, _STDOUT)
-            os.close(before)
-
-
-def implementation_in(said: str) -> str:
-    """``matmul by brg_matmul:avx512_core_bf16`` of what oneDNN wrote; empty where it executed nothing.
-
-    A line is ``onednn_verbose,v1,primitive,exec,cpu,KIND,IMPLEMENTATION,...`` (oneDNN's manual, "Verbose Mode"; without
-    ``v1`` and ``primitive`` in older versions).
-    """
-    found: dict[str, None] = {}
-    for line in said.splitlines():
-        parts = line.split(",")
-        if not parts[0].startswith(("onednn_verbose", "dnnl_verbose")) or "exec" not in parts:
-            continue
-        at = parts.index("exec")
-        if len(parts) > at + 3:
-            found[f"{parts[at + 2]} by {parts[at + 3]}"] = None
-    return ", ".join(found)[:_LONGEST]
-
-
-# ---- page_faults -----------------------------------------------------------------------------------------------------
-# What page faults take: the cost of one on this machine, measured, and the seconds of an op's calls that they are.
-#
-# The processor time that the system reports as its own is sampled (a few ticks in the time that an op is looked at), so
-# the same op had 0.2 to 0.5 of it from run to run. What filling fresh memory takes longer than filling memory that is
-# there repeats within some per cent.
-
-_BYTES = 16 << 20
-"""Filled each time: more than caches of the second level hold, and a few milliseconds of faults."""
-_TIMES = 8
-
-
-def cost_of_fault(threads: int) -> float:
-    """Seconds that one page fault adds where so many threads fill memory: the fault itself, and giving the page back.
-
-    NaN where it cannot be measured: no anonymous memory, no count of faults, or none that were counted.
-    """
-    import torch
-
-    if not hasattr(mmap, "MAP_PRIVATE") or math.isnan(read_use().faults):
-        return math.nan
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        kept = torch.empty(_BYTES, dtype=torch.uint8, device="cpu").fill_(1)
-        there, fresh, faults = [], [], []
-        for _ in range(_TIMES):
-            begin = time.perf_counter()
-            kept.fill_(2)
-            there.append(time.perf_counter() - begin)
-            use, begin = read_use(), time.perf_counter()
-            _fill_fresh()
-            fresh.append(time.perf_counter() - begin)
-            faults.append((read_use() - use).faults)
-    except (OSError, RuntimeError):  # no memory left
-        return math.nan
-    finally:
-        torch.set_num_threads(before)
-    counted = statistics.median(faults)
-    more = min(fresh) - min(there)  # the turns that others took least of
-    return max(more, 0.0) / counted if counted else math.nan
-
-
-def _fill_fresh() -> None:
-    """As an allocator without free memory does for an output: taken from the system, filled, given back."""
-    import torch
-
-    with mmap.mmap(-1, _BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
-        filled = torch.frombuffer(memory, dtype=torch.uint8).fill_(2)
-        del filled  # it holds the memory
-
-
-def faults_in_call(row: OpEfficiency, more: MoreCalls | None, cost: float, of_run: float) -> tuple[float, float, float]:
-    """(faults, seconds that they take, their share of the op's time) of one call; NaN faults where none were counted.
-
-    Args:
-        more: calls of the op after the run; None without.
-        cost: seconds of a fault; NaN: what the system says of its processor time is taken.
-        of_run: share of the run's fresh pages for which faults were counted in it, see `run_faulting`.
-    """
-    if more is None:
-        return math.nan, 0.0, 0.0
-    is_of_run = row.fresh >= LARGE_FRESH and of_run >= FAULTED and not accounts_for(more.faults, row.fresh)
-    if is_of_run and more.seconds <= FASTER * row.seconds:  # the memory was there only after the run
-        faults = of_run * row.fresh / PAGE
-        longer = row.seconds - more.seconds
-        seconds = min(max(longer, 0.0 if math.isnan(cost) else faults * cost), row.seconds)
-        return faults, seconds, 1.0
-    if math.isnan(more.faults) or not accounts_for(more.faults, row.fresh):
-        return more.faults, 0.0, 0.0
-    of_call = more.seconds if more.seconds > 0 else row.seconds
-    seconds = more.system_share * row.seconds if math.isnan(cost) else min(more.faults * cost, row.seconds)
-    share = more.system_share if math.isnan(cost) else min(more.faults * cost / of_call, 1.0)
-    return more.faults, seconds, share
-
-
-def run_faulting(rows: Iterable[OpEfficiency], called: Mapping[OpEfficiency, MoreCalls], spent: ProcessUse) -> float:
-    """Share of the fresh pages of the run for which page faults were counted in the run, less those of the calls after
-    it that faulted too; 0 where they were not counted.
-
-    The system takes memory back when a run frees it, and a few calls of one op alone may never see that.
-    """
-    pages = counted = 0.0
-    for row in rows:
-        if row.fresh >= LARGE_FRESH:
-            more = called.get(row)
-            faults = more.faults if more is not None and not math.isnan(more.faults) else 0.0
-            if not accounts_for(faults, row.fresh):
-                pages += row.calls * row.fresh / PAGE
-            counted += row.calls * faults
-    if not pages or math.isnan(spent.faults):
-        return 0.0
-    return min(max(spent.faults - counted, 0.0) / pages, 1.0)
-
-
 # ---- judged_ops ------------------------------------------------------------------------------------------------------
 # A profile with the efficiency of its ops and lines: from what the one run recorded, and this machine's peaks.
 
@@ -621,3 +404,220 @@ def _hardware_counters() -> str:
     if any(name.startswith("cpu") for name in kinds):
         return "Hardware counters: not read, though this machine has some."
     return "Hardware counters: not available here."
+
+
+# ---- once_more -------------------------------------------------------------------------------------------------------
+# One op called a few times more, after the run: do page faults hold it up, and what does oneDNN run for it?
+#
+# It is called on fresh random inputs of the recorded sizes, strides and dtypes. Nothing of the user's is touched:
+# random numbers go on as before, and what oneDNN writes to the process's stdout is read from a file.
+
+_STDOUT = 1
+_WARM = 2
+"""Calls before any is looked at: the allocator then keeps what it will keep."""
+_LEAST = 0.02
+"""Seconds that are looked at: processor time is counted well enough then, and threads that still wait for the end of
+an earlier op sleep."""
+_MOST_CALLS = 1000
+_LONGEST = 300
+
+
+@dataclass(frozen=True)
+class MoreCalls:
+    """What one call did.
+
+    Attributes:
+        faults: minor page faults; NaN where the system does not count.
+        worker_share: processor time of other threads over that of the calling one; NaN where not known.
+        system_share: of its processor time, spent in the system.
+        implementation: what oneDNN ran, in its own words; empty where it ran nothing.
+        seconds: of the median call, with memory and caches that are warm.
+    """
+
+    faults: float
+    system_share: float
+    worker_share: float
+    implementation: str
+    seconds: float = math.nan
+
+
+def once_more(recorded: RecordedCall, threads: int) -> MoreCalls | None:
+    """Call it again with so many threads; None where it cannot be rebuilt or does not run on fresh inputs."""
+    import torch
+
+    if torch.get_default_dtype() != torch.float32 or torch.get_default_device().type != "cpu":
+        return None  # the code that makes inputs relies on them
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        setup, stmt = code_of(recorded)
+        names: dict[str, Any] = {}
+        with (
+            torch.random.fork_rng(devices=[]),
+            torch.no_grad(),
+            torch.autocast("cpu", enabled=False),
+            warnings.catch_warnings(action="ignore"),
+        ):
+            exec(compile(setup, "<op>", "exec"), names)
+            code = compile(stmt, "<op>", "exec")
+            return _looked_at(lambda: exec(code, names))
+    except Exception:  # noqa: BLE001  # whatever an op raises on inputs that are not the user's: the profile is there
+        return None
+    finally:
+        torch.set_num_threads(before)
+
+
+def _looked_at(call: Callable[[], object]) -> MoreCalls:
+    begin = time.perf_counter()
+    for _ in range(_WARM):
+        call()
+        if time.perf_counter() - begin > _LEAST:
+            break
+    times: list[float] = []
+    before, now = read_use(), time.perf_counter()
+    until = now + _LEAST
+    while not times or (now < until and len(times) < _MOST_CALLS):
+        call()
+        after = time.perf_counter()
+        times.append(after - now)
+        now = after
+    used = read_use() - before
+    system = 0.0 if math.isnan(used.system) else used.system_share
+    return MoreCalls(used.faults / len(times), system, used.worker_share, _words(call), statistics.median(times))
+
+
+def _words(call: Callable[[], object]) -> str:
+    import torch
+
+    if not torch.backends.mkldnn.is_available():
+        return ""
+    with tempfile.TemporaryFile() as kept:
+        with _stdout_to(kept), torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):
+            call()
+        kept.seek(0)
+        return implementation_in(kept.read().decode(errors="replace"))
+
+
+@contextlib.contextmanager
+def _stdout_to(file: IO[bytes]) -> Iterator[None]:
+    """The process's own stdout, as C knows it, led into a file."""
+    with interrupts_held():
+        before = os.dup(_STDOUT)
+        try:
+            os.dup2(file.fileno(), _STDOUT)
+            yield
+        finally:
+            os.dup2(before, _STDOUT)
+            os.close(before)
+
+
+def implementation_in(said: str) -> str:
+    """``matmul by brg_matmul:avx512_core_bf16`` of what oneDNN wrote; empty where it executed nothing.
+
+    A line is ``onednn_verbose,v1,primitive,exec,cpu,KIND,IMPLEMENTATION,...`` (oneDNN's manual, "Verbose Mode"; without
+    ``v1`` and ``primitive`` in older versions).
+    """
+    found: dict[str, None] = {}
+    for line in said.splitlines():
+        parts = line.split(",")
+        if not parts[0].startswith(("onednn_verbose", "dnnl_verbose")) or "exec" not in parts:
+            continue
+        at = parts.index("exec")
+        if len(parts) > at + 3:
+            found[f"{parts[at + 2]} by {parts[at + 3]}"] = None
+    return ", ".join(found)[:_LONGEST]
+
+
+# ---- page_faults -----------------------------------------------------------------------------------------------------
+# What page faults take: the cost of one on this machine, measured, and the seconds of an op's calls that they are.
+#
+# The processor time that the system reports as its own is sampled (a few ticks in the time that an op is looked at), so
+# the same op had 0.2 to 0.5 of it from run to run. What filling fresh memory takes longer than filling memory that is
+# there repeats within some per cent.
+
+_BYTES = 16 << 20
+"""Filled each time: more than caches of the second level hold, and a few milliseconds of faults."""
+_TIMES = 8
+
+
+def cost_of_fault(threads: int) -> float:
+    """Seconds that one page fault adds where so many threads fill memory: the fault itself, and giving the page back.
+
+    NaN where it cannot be measured: no anonymous memory, no count of faults, or none that were counted.
+    """
+    import torch
+
+    if not hasattr(mmap, "MAP_PRIVATE") or math.isnan(read_use().faults):
+        return math.nan
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        kept = torch.empty(_BYTES, dtype=torch.uint8, device="cpu").fill_(1)
+        there, fresh, faults = [], [], []
+        for _ in range(_TIMES):
+            begin = time.perf_counter()
+            kept.fill_(2)
+            there.append(time.perf_counter() - begin)
+            use, begin = read_use(), time.perf_counter()
+            _fill_fresh()
+            fresh.append(time.perf_counter() - begin)
+            faults.append((read_use() - use).faults)
+    except (OSError, RuntimeError):  # no memory left
+        return math.nan
+    finally:
+        torch.set_num_threads(before)
+    counted = statistics.median(faults)
+    more = min(fresh) - min(there)  # the turns that others took least of
+    return max(more, 0.0) / counted if counted else math.nan
+
+
+def _fill_fresh() -> None:
+    """As an allocator without free memory does for an output: taken from the system, filled, given back."""
+    import torch
+
+    with mmap.mmap(-1, _BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        filled = torch.frombuffer(memory, dtype=torch.uint8).fill_(2)
+        del filled  # it holds the memory
+
+
+def faults_in_call(row: OpEfficiency, more: MoreCalls | None, cost: float, of_run: float) -> tuple[float, float, float]:
+    """(faults, seconds that they take, their share of the op's time) of one call; NaN faults where none were counted.
+
+    Args:
+        more: calls of the op after the run; None without.
+        cost: seconds of a fault; NaN: what the system says of its processor time is taken.
+        of_run: share of the run's fresh pages for which faults were counted in it, see `run_faulting`.
+    """
+    if more is None:
+        return math.nan, 0.0, 0.0
+    is_of_run = row.fresh >= LARGE_FRESH and of_run >= FAULTED and not accounts_for(more.faults, row.fresh)
+    if is_of_run and more.seconds <= FASTER * row.seconds:  # the memory was there only after the run
+        faults = of_run * row.fresh / PAGE
+        longer = row.seconds - more.seconds
+        seconds = min(max(longer, 0.0 if math.isnan(cost) else faults * cost), row.seconds)
+        return faults, seconds, 1.0
+    if math.isnan(more.faults) or not accounts_for(more.faults, row.fresh):
+        return more.faults, 0.0, 0.0
+    of_call = more.seconds if more.seconds > 0 else row.seconds
+    seconds = more.system_share * row.seconds if math.isnan(cost) else min(more.faults * cost, row.seconds)
+    share = more.system_share if math.isnan(cost) else min(more.faults * cost / of_call, 1.0)
+    return more.faults, seconds, share
+
+
+def run_faulting(rows: Iterable[OpEfficiency], called: Mapping[OpEfficiency, MoreCalls], spent: ProcessUse) -> float:
+    """Share of the fresh pages of the run for which page faults were counted in the run, less those of the calls after
+    it that faulted too; 0 where they were not counted.
+
+    The system takes memory back when a run frees it, and a few calls of one op alone may never see that.
+    """
+    pages = counted = 0.0
+    for row in rows:
+        if row.fresh >= LARGE_FRESH:
+            more = called.get(row)
+            faults = more.faults if more is not None and not math.isnan(more.faults) else 0.0
+            if not accounts_for(faults, row.fresh):
+                pages += row.calls * row.fresh / PAGE
+            counted += row.calls * faults
+    if not pages or math.isnan(spent.faults):
+        return 0.0
+    return min(max(spent.faults - counted, 0.0) / pages, 1.0)

@@ -32,8 +32,8 @@ __all__ = [
 # How near operations and lines came to what the machine can do: a clause, columns, and what they mean.
 
 _LEAST = 0.1  # of the time in torch: what the sentence names
-_NAMED = 2
-_MOST = 0.5  # of a group's time: then it has that class
+_CLASSES_NAMED = 2
+_MOST_OF_TIME = 0.5  # of a group's time: then it has that class
 _WORDS = {
     "compute": "computes near this machine's peak",
     "memory": "is limited by memory bandwidth",
@@ -60,9 +60,9 @@ def efficiency_clause(profile: Profile) -> Iterator[Phrase]:
         for kind, seconds in _parts(row, found):
             by_kind[kind] = by_kind.get(kind, 0.0) + seconds * row.calls
     shares = sorted(((seconds / total, kind) for kind, seconds in by_kind.items()), reverse=True)
-    said = [f"{units.percent(min(part, 1.0))} % {_WORDS[kind]}" for part, kind in shares if part >= _LEAST][:_NAMED]
+    said = [f"{units.percent(min(part, 1.0))} % {_WORDS[kind]}" for part, kind in shares if part >= _LEAST]
     if said:
-        yield Phrase(f"; of the time in torch {', '.join(said)}")
+        yield Phrase(f"; of the time in torch {', '.join(said[:_CLASSES_NAMED])}")
     elif not found.coverage > _LEAST:
         yield Phrase("; how close its operations come to this machine's peaks is unknown")
 
@@ -73,7 +73,7 @@ def _parts(row: OpEfficiency, found: Efficiency) -> Iterator[tuple[str, float]]:
     if kind == "page-fault" and 0 < row.fault_seconds < row.seconds:
         rest = row.seconds - row.fault_seconds
         yield kind, row.fault_seconds
-        if row.is_bounded and row.roof < _MOST * rest:
+        if row.is_bounded and row.roof < _MOST_OF_TIME * rest:
             yield "below-roof", rest
     elif kind == "compute" and is_slow_dtype(found.peaks, row.dtype):
         yield f"slow-{row.dtype}", row.seconds
@@ -138,7 +138,7 @@ def _reached(ops: pd.DataFrame, by: Sequence[str]) -> dict[tuple[Any, ...], tupl
         kind = max(by_kind, key=lambda each: by_kind[each])
         whole, parts = sum(by_kind.values()), reached.get(key, [])
         weight = sum(own for _, own in parts)
-        is_told = bool(kind) and by_kind[kind] >= _MOST * whole
+        is_told = bool(kind) and by_kind[kind] >= _MOST_OF_TIME * whole
         share = sum(part * own for part, own in parts) / weight if is_told and weight > 0 else math.nan
         found[key] = (kind if is_told else "", share)
     return found
@@ -187,8 +187,8 @@ def _implementations(found: Sequence[tuple[str, str, str]]) -> Iterator[str]:
 
 _WIDTH, _HEIGHT = 300, 170  # px of the plotted ground
 _AROUND = (44, 26, 16, 34)  # left of it, above, right and below
-_MOST_MARKS = 16  # dots of a panel, the most time first
-_NAMED_MARKS = 3
+_MOST_DOTS = 16  # dots of a panel, the most time first
+_DOTS_NAMED = 3
 _NAME = 22  # characters
 _RADIUS = (2.5, 7.0)
 _APART = 12  # px between two names
@@ -278,7 +278,7 @@ def _moving(profile: Profile, peaks: Peaks, dots: Sequence[_Dot]) -> str:
 
 
 def _largest(dots: Iterable[_Dot]) -> list[_Dot]:
-    return sorted(dots, key=lambda dot: -dot.seconds)[:_MOST_MARKS]
+    return sorted(dots, key=lambda dot: -dot.seconds)[:_MOST_DOTS]
 
 
 def _axes(x: AxisScale, y: AxisScale, below: str, beside: str, size: float, unit: float) -> str:
@@ -321,7 +321,7 @@ def _dots(profile: Profile, x: AxisScale, y: AxisScale, dots: Sequence[_Dot]) ->
             f'<circle cx="{across:.1f}" cy="{down:.1f}" r="{radius:.1f}" fill="{hue}" style="--c:{hue}">'
             f"<title>{attribute(said)}</title></circle>"
         )
-        if number < _NAMED_MARKS and all(abs(down - b) >= _APART or abs(across - a) > 120 for a, b in taken):
+        if number < _DOTS_NAMED and all(abs(down - b) >= _APART or abs(across - a) > 120 for a, b in taken):
             taken.append((across, down))
             right = across < _WIDTH * 0.6
             name = clipped(dot.row.op.removeprefix("aten::"), _NAME)

@@ -210,11 +210,11 @@ def pieces_of(spans: Iterable[Span]) -> list[Span]:
 
 FEWEST = 2
 """Optimizer steps: one alone is no loop."""
-_USUAL = 0.6  # of the stretches between optimizer steps in which the loop's own input is asked for
+_MOST_STEPS = 0.6  # of the stretches between optimizer steps in which the loop's own input is asked for
 _IN_TURN = 0.8  # of the steps of one optimizer that have one of every other between them: they are one step
 _RARE = 10  # times as many steps as another optimizer has: the other one has nothing to do with this loop
 
-_Key = tuple[int, ...]
+_InputKey = tuple[int, ...]
 
 
 def asked_steps(spans: Sequence[Span], ends: Sequence[int]) -> list[tuple[int, int]]:
@@ -324,9 +324,9 @@ def _asking(spans: Sequence[Span], ends: Sequence[int], *, by_line: bool = False
     Args:
         by_line: loaders of one line are one: each epoch may make its own.
     """
-    by_loader: dict[_Key, list[int]] = defaultdict(list)
-    by_place: dict[_Key, list[int]] = defaultdict(list)
-    last: _Key | None = None
+    by_loader: dict[_InputKey, list[int]] = defaultdict(list)
+    by_place: dict[_InputKey, list[int]] = defaultdict(list)
+    last: _InputKey | None = None
     for span in spans:
         if span.in_backward:
             continue
@@ -372,7 +372,7 @@ def _rarely_asked(spans: Sequence[Span], ends: Sequence[int]) -> list[int]:
     for moments in by_loader.values():
         edges = [bisect_left(moments, moment) for moment in ends]
         counts = [high - low for low, high in pairwise(edges) if high > low]
-        if edges[0] and counts and median(counts) == 1 and len(counts) < _USUAL * (len(ends) - 1):
+        if edges[0] and counts and median(counts) == 1 and len(counts) < _MOST_STEPS * (len(ends) - 1):
             rare.append(moments)
     return min(rare, key=len, default=[])
 
@@ -387,7 +387,7 @@ def _per_step(moments: Sequence[int], ends: Sequence[int]) -> tuple[float, float
     """(how often in a step, how soon after the optimizer's step); None where it is not in most steps."""
     each = [(bisect_left(moments, after), bisect_left(moments, before)) for after, before in pairwise(ends)]
     counts = [high - low for low, high in each]
-    if sum(count > 0 for count in counts) < _USUAL * len(counts):
+    if sum(count > 0 for count in counts) < _MOST_STEPS * len(counts):
         return None
     soon = [moments[low] - after for (low, high), after in zip(each, ends, strict=False) if high > low]
     return median(count for count in counts if count), median(soon)
@@ -402,7 +402,7 @@ def _opening(apart: Sequence[Span], first: Sequence[int], ends: Sequence[int]) -
         return None
     counted = Counter((span.phase, span.place) for span in opened)
     most, often = counted.most_common(1)[0]
-    return most if often >= _USUAL * len(opened) else None
+    return most if often >= _MOST_STEPS * len(opened) else None
 
 
 def _first_start(apart: Sequence[Span], ends: Sequence[int]) -> int:
@@ -435,8 +435,8 @@ def _last_end(spans: Sequence[Span], asked: Sequence[int], last: int, end: int) 
 # Which forward passes are of an evaluation, told by where they stand among the steps: also where no loader is asked
 # and the head of the loop is not a line of its own (`for x in held_out: model(x)`).
 
-_FEWEST = 2  # passes of a line in a row: one alone may be the look at a shape, or the extra term of a loss
-_USUAL_SHARE = 0.5  # of the steps: what is in more of them is part of the training, such as a teacher's pass
+_FEWEST_PASSES = 2  # passes of a line in a row: one alone may be the look at a shape, or the extra term of a loss
+_USUAL = 0.5  # of the steps: what is in more of them is part of the training, such as a teacher's pass
 
 _LineKey = tuple[int, bool]  # the line, and whether a graph is recorded
 
@@ -478,7 +478,7 @@ def evaluation_passes(spans: Sequence[Span], steps: Sequence[tuple[int, int]]) -
     usual = _usual(spans, steps)
     leads = Leads(spans, steps)
     for key, run in _runs(spans):
-        if key in usual or len(run) < _FEWEST:
+        if key in usual or len(run) < _FEWEST_PASSES:
             continue
         if not (key[1] and leads.after(run[-1].end)):
             found += [(span.begin, span.end) for span in run]
@@ -492,8 +492,8 @@ def _usual(spans: Sequence[Span], steps: Sequence[tuple[int, int]]) -> set[_Line
     for span in spans:
         at = bisect_right(begins, span.begin) - 1
         if span.phase == FORWARD and not span.is_inner and at >= 0 and span.begin < steps[at][1]:
-            found[_key(span)].add(at)
-    return {key for key, inside in found.items() if len(inside) > _USUAL_SHARE * len(steps)}
+            found[_line_key(span)].add(at)
+    return {key for key, inside in found.items() if len(inside) > _USUAL * len(steps)}
 
 
 def _runs(spans: Sequence[Span]) -> Iterator[tuple[_LineKey, list[Span]]]:
@@ -503,14 +503,14 @@ def _runs(spans: Sequence[Span]) -> Iterator[tuple[_LineKey, list[Span]]]:
         if span.is_inner or span.in_backward:
             continue
         if span.phase == FORWARD:
-            running[_key(span)].append(span)
+            running[_line_key(span)].append(span)
         elif span.phase in (BACKWARD, OPTIMIZER):
             yield from running.items()
             running = defaultdict(list)
     yield from running.items()
 
 
-def _key(span: Span) -> _LineKey:
+def _line_key(span: Span) -> _LineKey:
     return span.place, bool(max(span.fact, 0) & GRAD)
 
 

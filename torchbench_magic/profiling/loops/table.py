@@ -357,7 +357,7 @@ def _is_after_forward(piece: Span, before: bool) -> bool:
 
 
 def _roles(spans: Sequence[Span], leads: Leads) -> tuple[list[int], list[str]]:
-    """(when the loop asks for input, what becomes of the forward passes until it asks again), see `modes`.
+    """(when the loop asks for input, what becomes of the forward passes until it asks again); see `TRAINED`.
 
     An input that is nested in another one is none of its own; so are the two that follow each other at once. Where a
     graph is recorded, another input may be asked for before the backward pass that uses it.

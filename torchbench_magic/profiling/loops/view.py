@@ -56,7 +56,7 @@ _UNSEEN = " Samples that Python code delayed are on no line: %%tprofile without 
 _MOST_WORKERS = 8  # that are named one by one
 _ALIKE = 0.05  # of the mean: a median that is as near to it may stand for it
 _OUTSIDE = 0.1  # of the wall time: from which on it is said that no step has it
-_MOST = 0.5  # of a phase: from which on its line is said in the sentence
+_MOST_OF_PHASE = 0.5  # of a phase: from which on its line is said in the sentence
 
 
 def loop_clause(profile: Profile) -> Iterator[Phrase]:
@@ -94,7 +94,7 @@ def place_in_clause(profile: Profile) -> str | None:
 
 
 def _said_place(profile: Profile, top: StepShare) -> str | None:
-    is_said = top.line is not None and top.line_share >= _MOST and (top.looks is None or is_most(*top.looks))
+    is_said = top.line is not None and top.line_share >= _MOST_OF_PHASE and (top.looks is None or is_most(*top.looks))
     return _place(profile, top.source_id, top.line) if is_said else None
 
 

@@ -92,7 +92,7 @@ _HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "
 _SHELLS = frozenset({"IPython", "ipykernel", "traitlets", "torchbench_magic"})
 """Libraries whose objects lead to all that a notebook has, and hold no tensor of their own."""
 _RAW = "_raw_saved_"
-"""Attributes of torch's autograd nodes: what they saved, as `SavedTensor`s that were not unpacked."""
+"""Attributes of torch's autograd nodes: what they saved, as ``SavedTensor`` objects that were not unpacked."""
 
 _Parts = Iterator[tuple[Lead, Any]]
 
@@ -289,7 +289,7 @@ def _reads_what_was_saved() -> bool:
 
 
 def _kept_by(saved: Any) -> Iterator[Any]:
-    """The tensor in a `SavedTensor`, or what a hook has packed it into."""
+    """The tensor in a ``SavedTensor``, or what a hook has packed it into."""
     read: Callable[[], Any] = lambda: saved.data
     try:
         kept = read()
@@ -430,7 +430,7 @@ class HeldBlock:
 
     Attributes:
         address, nbytes, device: of the storage.
-        holder: in words, with code in backticks: "the list `losses`", "`Out[3]`".
+        holder: in words, with code in backticks: "the list `history`", "`Out[3]`".
         kind: ``variable``, ``attribute``, ``graph``, ``closure``, ``default``, ``cache``, ``hook``, ``output``,
             ``history``, ``traceback``, ``chain`` (objects of which each holds the one before by the same attribute), or
             the kind of a container: ``list``, ``dict``, ``set``, ``deque`` ...

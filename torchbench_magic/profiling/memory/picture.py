@@ -12,12 +12,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from torchbench_magic import units
+from torchbench_magic.arrays import Ints
 from torchbench_magic.printable import printable
 from torchbench_magic.profiling.ops_view import chosen_key, line_name, place
 from torchbench_magic.profiling.pictures.timeline import distinct_rows
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.sources import place_in
-from torchbench_magic.profiling.trace import Ints
 from torchbench_magic.show.document import clipped
 from torchbench_magic.show.document_json import drawing_id, script_data
 from torchbench_magic.show.drawing import figure, round_ticks, svg_text, theme

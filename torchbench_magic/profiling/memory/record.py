@@ -14,11 +14,11 @@ from array import array
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
+
+from torchbench_magic.arrays import Ints
 
 __all__ = ["HostMemory"]
 
-Ints = NDArray[np.int64]
 _TRIALS, _BLOCKS = 5, 2000
 _clock = time.thread_time if time.get_clock_info("thread_time").resolution <= 1e-6 else time.perf_counter
 

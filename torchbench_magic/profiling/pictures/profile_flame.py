@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from torchbench_magic import units
+from torchbench_magic.arrays import Floats
 from torchbench_magic.errors import InputError, OptionError
 from torchbench_magic.profiling.call_tree_tables import inclusive
 from torchbench_magic.profiling.ops_view import chosen_key, is_backward, links, op_text, shapes_text
@@ -23,8 +23,6 @@ METRICS = {"time": "time", "device": "device", "bytes": "allocated", "allocated"
 _LONGEST = 80  # characters of a line of code on a frame
 _INLINE_LINKS = 400  # rows of what runs where
 _INLINE_BYTES = 14_000  # of the picture that a profile's output carries
-
-Floats = npt.NDArray[np.float64]
 
 
 def flamegraph(profile: Profile, metric: str = "time") -> FlameGraph:

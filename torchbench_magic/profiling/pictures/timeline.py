@@ -12,12 +12,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from torchbench_magic import units
+from torchbench_magic.arrays import Ints
 from torchbench_magic.errors import InputError
 from torchbench_magic.printable import printable
 from torchbench_magic.profiling.cores.table import Concurrency
 from torchbench_magic.profiling.ops_view import chosen_key, is_backward, op_text
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.trace import KINDS, Ints, Trace, line_ranges, node_sources
+from torchbench_magic.profiling.trace import KINDS, Trace, line_ranges, node_sources
 from torchbench_magic.show import html, renderers, text
 from torchbench_magic.show.document import Document, Drawn, Phrase, clipped
 from torchbench_magic.show.document_json import attribute, fitted, mounted, script_data

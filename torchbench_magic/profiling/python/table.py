@@ -14,10 +14,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from torchbench_magic import units
+from torchbench_magic.arrays import Ints
 from torchbench_magic.profiling.attribution import Joined
 from torchbench_magic.profiling.call_tree import FUNCTION
 from torchbench_magic.profiling.call_tree_tables import inclusive
-from torchbench_magic.profiling.events import Ints as EventsInts
 from torchbench_magic.profiling.join import JoinedRun
 from torchbench_magic.profiling.schema import PYTHON_COLUMNS, frame_of
 from torchbench_magic.profiling.sources import ProfiledBody
@@ -45,7 +45,6 @@ __all__ = [
 # anything may have run: what ran when a sample was *due* stands for the time since the due moment before it, as in any
 # sampling, and it was in torch or it was not. Time in stretches is no part of that.
 
-Ints = NDArray[np.int64]
 _EDGE = 20_000
 """Ns round the ends of an op in which a sample says nothing of it: clocks differ by 2 us, and a call returns a little
 after the op in it has ended."""
@@ -260,7 +259,7 @@ def _covers(record: SampleRecord, missing: float) -> bool:
     return record.complete and missing <= _SLACK * record.interval
 
 
-def _times(record: SampleRecord, joined: Joined) -> tuple[EventsInts, EventsInts]:
+def _times(record: SampleRecord, joined: Joined) -> tuple[Ints, Ints]:
     """(ns, ns of it in torch) that each sample stands for, of the time of the run."""
     moments = np.array([record.began, *record.moments], dtype=np.int64)
     ops = joined.ops
@@ -270,11 +269,11 @@ def _times(record: SampleRecord, joined: Joined) -> tuple[EventsInts, EventsInts
     return sampled_times(moments, begins, dues, (ops.start[mine], ops.end[mine]), _active(joined))
 
 
-def _active(joined: Joined) -> Callable[[EventsInts], EventsInts]:
+def _active(joined: Joined) -> Callable[[Ints], Ints]:
     return partial(active_before, begin=joined.begin, end=joined.end, left_out=joined.left_out)
 
 
-def _waiting(record: SampleRecord, joined: Joined, whole: EventsInts, torch: EventsInts) -> EventsInts:
+def _waiting(record: SampleRecord, joined: Joined, whole: Ints, torch: Ints) -> Ints:
     """Ns of each sample outside torch in which the thread surely wanted no processor; 0 where its clock is too coarse.
 
     What it did not want of a stretch it may have lacked in torch (waiting for torch's own threads), or in what is no
@@ -288,7 +287,7 @@ def _waiting(record: SampleRecord, joined: Joined, whole: EventsInts, torch: Eve
     return waited(idle, whole - torch, np.array(record.begins, dtype=np.int64) > 0)
 
 
-def sampled_waits(record: SampleRecord, joined: Joined) -> tuple[EventsInts, EventsInts, EventsInts] | None:
+def sampled_waits(record: SampleRecord, joined: Joined) -> tuple[Ints, Ints, Ints] | None:
     """(begin, end, ns of waiting) of each stretch that a sample is of; None where the samples do not tell."""
     if not len(record.moments) or not len(record.wanted):
         return None

@@ -122,7 +122,7 @@ def write_note(file: int, seconds: Mapping[WorkerPlace, float]) -> None:
 # break off system calls of libraries that do not expect it. What the process did before the loop (a spawned one
 # imports), and the loop before it asks for its first batch, is the start of the worker, no line of the user's.
 #
-# Every 0.2 s, and as time goes on every tenth of it, the sums are written to the profile's file (`worker_notes`); once
+# Every 0.2 s, and as time goes on every tenth of it, the sums are written to the profile's file (`WorkerNotes`); once
 # that takes nothing more the profile has ended, and so does the thread. Nothing of this package stays in the loader or
 # in the data set.
 
