@@ -24,7 +24,6 @@ wherever the import stands: at the top, in a function, or for types only."""
 RUNS_UP = {
     "rankrun": {"cluster.rank_script"},
     "results": {"timing.comparison"},
-    "show.json_output": {"cluster.ranks", "counting.diff", "diagnosis.findings"},
     "show.torch_results": {"timing.torch_compare"},
     "counting.count": {"timing.plan", "timing.timed_loop"},
     "counting.view": {"timing.comparison"},
