@@ -31,8 +31,6 @@ RUNS_UP = {
     "timing.in_interpreter": {"cpp.run"},
     "timing.processes": {"cpp.run"},
     "profiling.chrome_trace": {"storage.records"},
-    "profiling.diff": {"insights.cores", "insights.evidence"},
-    "profiling.efficiency.view": {"insights.operators"},
     "storage.records": {"cluster.ranks"},
     "storage.store": {"cluster.ranks"},
 }
