@@ -25,7 +25,6 @@ RUNS_UP = {
     "rankrun": {"cluster.rank_script"},
     "results": {"timing.comparison"},
     "show.torch_results": {"timing.torch_compare"},
-    "counting.count": {"timing.plan", "timing.timed_loop"},
     "counting.view": {"timing.comparison"},
     "timing.compare": {"cluster.timing", "levers.trial"},
     "timing.in_interpreter": {"cpp.run"},
