@@ -16,7 +16,7 @@ from .chapters import FUNCTION, PACKAGE, chapters, chapters_at_hand
 
 ROOMS = (
     *("", "process", "show", "counting", "timing", "profiling", "insights", "cpp", "storage", "levers", "cluster"),
-    *("diagnosis", "notebook", "benchmark"),
+    *("script", "diagnosis", "notebook", "benchmark"),
 )
 """The lowest first; "" are the modules beside the rooms. A chapter imports nothing of a room that stands after its own,
 wherever the import stands: at the top, in a function, or for types only."""
@@ -26,9 +26,6 @@ RUNS_UP = {
     "results": {"timing.comparison"},
     "show.torch_results": {"timing.torch_compare"},
     "counting.view": {"timing.comparison"},
-    "timing.compare": {"cluster.timing", "levers.trial"},
-    "timing.in_interpreter": {"cpp.run"},
-    "timing.processes": {"cpp.run"},
     "profiling.chrome_trace": {"storage.records"},
     "storage.records": {"cluster.ranks"},
     "storage.store": {"cluster.ranks"},
