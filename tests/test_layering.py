@@ -138,6 +138,17 @@ def test_what_measures_does_not_know_how_it_looks() -> None:
     assert not [name for name in DRAW if name not in chapters() or not of_ours(name)]
 
 
+def test_a_verdict_is_set_in_one_chapter() -> None:
+    """Others hand in evidence, and ask `is_open`; only what shows a verdict in words has the word for one that is."""
+    saying = {
+        name
+        for name, (_, tree) in chapters().items()
+        if any(isinstance(node, ast.Constant) and node.value == "undecided" for node in ast.walk(tree))
+    }
+    assert "timing.verdict" in saying
+    assert not {name for name in saying - {"timing.verdict"} if not draws(name)}
+
+
 def test_the_contributors_picture_has_every_room_and_no_arrow_that_runs_up() -> None:
     page = (PACKAGE.parent / "docs" / "contributing.md").read_text(encoding="utf-8")
     picture = page.split("```mermaid", 1)[1].split("```", 1)[0]
