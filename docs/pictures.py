@@ -8,6 +8,8 @@ meanwhile the pictures say so.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import shutil
 import sys
 import tempfile
@@ -28,11 +30,13 @@ PICTURES = Path(__file__).parent / "pictures"
 MOST_BYTES = 60_000
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--host-resolver-rules=MAP * ~NOTFOUND"]
 
-MODULE = """\
+DEFINED = """\
 def forward(linear, input, mask):
     out = linear(input)
     found = np.argwhere(mask.numpy() > 0.99995)
     return out, torch.from_numpy(found)
+"""
+MODULE = """\
 for _ in range(3):
     out, found = forward(linear, input, mask)
     out.square().mean().backward()
@@ -89,13 +93,13 @@ x.mul(x).sum(-1)
 # --- bmm
 torch.bmm(x.unsqueeze(1), x.unsqueeze(2)).flatten()
 """
-    return Shown(run_cell(cell, "swept"))
+    return Shown(run_cells(cell, result="swept"))
 
 
 def threads() -> Shown:
     """A product at one and two threads, with what the second one pays."""
     cell = "%%timer -q -o curve -t 1,2 --min-run-time 0.5\na @ a\n"
-    return Shown(run_cell(cell, "curve", a=torch.rand(700, 700)))
+    return Shown(run_cells(cell, result="curve", a=torch.rand(700, 700)))
 
 
 def counts() -> Shown:
@@ -108,7 +112,7 @@ x * same
 x * column
 """
     names = {"x": torch.ones(128, 128), "same": torch.ones(128, 128), "column": torch.ones(128, 1)}
-    return Shown(run_cell(cell, "counted", **names).diff())
+    return Shown(run_cells(cell, result="counted", **names).diff())
 
 
 def lines() -> Shown:
@@ -150,7 +154,7 @@ def module() -> Any:
         "input": torch.rand(128, 500),
         "mask": torch.rand((100, 200, 200), dtype=torch.double),
     }
-    return torchbench_magic.profile(MODULE, globals=names)
+    return run_cells(DEFINED, f"%%tprofile\n{MODULE}", result="_tprofile", **names)
 
 
 def training(**options: bool) -> Any:
@@ -163,15 +167,20 @@ def training(**options: bool) -> Any:
     for _ in range(2):
         net(x).sum().backward()
         optimizer.step()
-    return torchbench_magic.profile(TRAINING, globals={"net": net, "x": x, "optimizer": optimizer}, **options)
+    words = " ".join(f"--{name}" for name, is_on in options.items() if is_on)
+    cell = f"%%tprofile {words}".strip() + f"\n{TRAINING}"
+    return run_cells(cell, result="_tprofile", net=net, x=x, optimizer=optimizer)
 
 
-def run_cell(cell: str, result: str, **names: Any) -> Any:
-    """What a cell leaves under the name of its ``-o``."""
+def run_cells(*cells: str, result: str, **names: Any) -> Any:
+    """What the cells of a notebook leave under a name; what they print is dropped."""
     shell = InteractiveShell.instance()
-    shell.run_line_magic("load_ext", "torchbench_magic")
+    shell.reset()  # cells are counted from 1
     shell.push({"torch": torch, **names})
-    shell.run_cell(cell).raise_error()
+    with contextlib.redirect_stdout(io.StringIO()):
+        shell.run_line_magic("load_ext", "torchbench_magic")
+        for cell in cells:
+            shell.run_cell(cell, store_history=True).raise_error()
     return shell.user_ns[result]
 
 

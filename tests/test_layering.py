@@ -16,7 +16,7 @@ from .chapters import FUNCTION, PACKAGE, chapters, chapters_at_hand
 
 ROOMS = (
     *("", "process", "show", "counting", "timing", "profiling", "insights", "cpp", "storage", "levers", "cluster"),
-    *("diagnosis", "notebook", "benchmark"),
+    *("script", "diagnosis", "notebook", "benchmark"),
 )
 """The lowest first; "" are the modules beside the rooms. A chapter imports nothing of a room that stands after its own,
 wherever the import stands: at the top, in a function, or for types only."""
@@ -24,16 +24,9 @@ wherever the import stands: at the top, in a function, or for types only."""
 RUNS_UP = {
     "rankrun": {"cluster.rank_script"},
     "results": {"timing.comparison"},
-    "show.json_output": {"cluster.ranks", "counting.diff", "diagnosis.findings"},
     "show.torch_results": {"timing.torch_compare"},
-    "counting.count": {"timing.plan", "timing.timed_loop"},
     "counting.view": {"timing.comparison"},
-    "timing.compare": {"cluster.timing", "levers.trial"},
-    "timing.in_interpreter": {"cpp.run"},
-    "timing.processes": {"cpp.run"},
     "profiling.chrome_trace": {"storage.records"},
-    "profiling.diff": {"insights.cores", "insights.evidence"},
-    "profiling.efficiency.view": {"insights.operators"},
     "storage.records": {"cluster.ranks"},
     "storage.store": {"cluster.ranks"},
 }
@@ -143,6 +136,17 @@ def test_what_measures_does_not_know_how_it_looks() -> None:
     known = {name: {to for to in of_ours(name) if draws(to)} for name in chapters() if not draws(name)}
     assert not {name: to for name, to in known.items() if to and room(name) not in {"notebook", "benchmark"}}
     assert not [name for name in DRAW if name not in chapters() or not of_ours(name)]
+
+
+def test_a_verdict_is_set_in_one_chapter() -> None:
+    """Others hand in evidence, and ask `is_open`; only what shows a verdict in words has the word for one that is."""
+    saying = {
+        name
+        for name, (_, tree) in chapters().items()
+        if any(isinstance(node, ast.Constant) and node.value == "undecided" for node in ast.walk(tree))
+    }
+    assert "timing.verdict" in saying
+    assert not {name for name in saying - {"timing.verdict"} if not draws(name)}
 
 
 def test_the_contributors_picture_has_every_room_and_no_arrow_that_runs_up() -> None:

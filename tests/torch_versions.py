@@ -12,7 +12,7 @@ shows_what_graphs_save = pytest.mark.skipif(
     not hasattr(torch._C._autograd.SavedTensor, "data"), reason="this torch does not show what a graph has saved"
 )
 compiles_as_today = pytest.mark.skipif(
-    VERSION < (2, 10), reason="before torch 2.10 compiled code is not called as a module, and less is told of what failed"
+    VERSION < (2, 10), reason="before torch 2.10 compiled code is not called as a module, less is told of what failed"
 )
 LIMIT_OF_2 = "recompile_limit of 2 reached" if VERSION >= (2, 11) else "recompile_limit reached"
 """Why a function was given up at a limit of 2; before 2.11 torch does not say how many."""

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from torchbench_magic.profiling.profiler import profile
     from torchbench_magic.profiling.steps import step, step_num
     from torchbench_magic.results import Insight
+    from torchbench_magic.script.compare import compare
     from torchbench_magic.storage.store import load
     from torchbench_magic.storage.torch_pickles import load_torch_pickle
-    from torchbench_magic.timing.compare import compare
     from torchbench_magic.timing.comparison import Comparison
 
 __version__ = "0.1.0"
@@ -42,7 +42,7 @@ _HOMES = {
     "ProfileDiff": "profiling.diff",
     "RankProfile": "cluster.ranks",
     "benchmark_op": "profiling.op_benchmark",
-    "compare": "timing.compare",
+    "compare": "script.compare",
     "doctor": "diagnosis.examination",
     "load": "storage.store",
     "load_ipython_extension": "notebook",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
 
 from torchbench_magic import units
 from torchbench_magic.profiling.lines_view import unfolding
@@ -11,6 +13,7 @@ from torchbench_magic.results import most_important_first
 from torchbench_magic.show.document import Document, Phrase, StyledText, Unfolding, backticked, clipped
 from torchbench_magic.show.document_json import attribute, drawing_id
 from torchbench_magic.show.drawing import figure, round_ticks, svg_text, theme
+from torchbench_magic.show.json_output import finite_number, plain_value, rows_of
 from torchbench_magic.show.table import BuiltColumn, Cell, Column, Table, built_table, counted, measured_columns, texts
 
 from .ranks import RankProfile
@@ -18,6 +21,7 @@ from .ranks import RankProfile
 __all__ = [
     "strips",
     "document",
+    "facts",
 ]
 
 # ---- rank_strip ------------------------------------------------------------------------------------------------------
@@ -284,3 +288,27 @@ def _clocks(profile: RankProfile) -> str:
     if not math.isfinite(width):
         return "How the clocks differ is unknown."
     return f"Clocks agree within {units.seconds_text(width, digits=2)}: shorter waits do not count."
+
+
+# ---- ranks_as_json ---------------------------------------------------------------------------------------------------
+# What the ranks of a job add to the envelope of every result's JSON.
+
+_MOST_ROWS = 20
+_RANK = ("rank", "span", "compute", "communication", "overlap", "wait", "transfer", "other", "blame")
+
+
+def facts(profile: RankProfile) -> dict[str, Any]:
+    late = profile.straggler
+    files = ", ".join(repr(plain_value(each, 120)) for each in profile.files[:4])
+    more = ", ..." if len(profile.files) > 4 else ""
+    return {
+        "span": finite_number(profile.span),
+        "steps": profile.steps,
+        "collectives": profile.collectives,
+        "world_size": profile.world_size,
+        "backend": plain_value(profile.backend),
+        "straggler": None if late is None else {name: plain_value(value) for name, value in asdict(late).items()},
+        "ranks": rows_of(profile.ranks, _RANK, len(profile.ranks)),
+        "operations": rows_of(profile.ops, ("op", "device", "calls", "ratio"), _MOST_ROWS),
+        "repeat": {"command": f"load_ranks([{files}{more}])"},
+    }

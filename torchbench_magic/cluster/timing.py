@@ -8,7 +8,6 @@ several (`join_engines`).
 from __future__ import annotations
 
 import linecache
-import math
 import os
 import pickle
 import sys
@@ -34,7 +33,7 @@ from torchbench_magic.timing.run import check_alternatives
 from torchbench_magic.timing.samples import Subject
 from torchbench_magic.timing.sweep import LazyPoints, Point
 from torchbench_magic.timing.task import Task
-from torchbench_magic.timing.verdict import RUNS, SPAN, Single, Unpaired, judged_ranges
+from torchbench_magic.timing.verdict import ONE_WINDOW, RUNS, SPAN, Single, Unpaired, is_open, judged_ranges
 from torchbench_magic.timing.warnings import doubts_of, is_held_up, is_load_known
 from torchbench_magic.units import seconds_text
 
@@ -59,7 +58,6 @@ __all__ = [
 # measured is of two machines, or of two times of one: so a statement that stood alone is compared between them
 # unpaired, and one window of time on either side decides nothing, however far the times lie apart.
 
-ONE_WINDOW = "one run on each engine cannot tell a difference between environments from one between machines"
 _DECIDES = (
     f"`--min-run-time {SPAN:g}` can decide it; so can `%tcompare FILE --by env` after {RUNS} stored runs (`--save"
     f" FILE`) over at least {SPAN:g} s."
@@ -108,11 +106,8 @@ def _between_envs(whole: Comparison) -> Mapping[int, Unpaired]:
 
 def _against(whole: Comparison, row: int, base: int) -> Unpaired:
     this, other = _single(whole, row), _single(whole, base)
-    one = judged_ranges(this, other, base, whole.margin)
-    if one.verdict is not None and (this.known is None or other.known is None):
-        one = Unpaired(base, one.ratio, 0.0, math.inf, "undecided", ONE_WINDOW)
-    near = min(this.median, other.median) < whole.subjects[row].near_loop
-    return replace(one, verdict=None) if near else one
+    near_loop = whole.subjects[row].near_loop
+    return judged_ranges(this, other, base, whole.margin, near_loop=near_loop, on_engines=True)
 
 
 def _single(whole: Comparison, row: int) -> Single:
@@ -123,7 +118,7 @@ def _single(whole: Comparison, row: int) -> Single:
 
 def _undecided(whole: Comparison) -> Iterator[Doubt]:
     """Why rows of several engines have no verdict."""
-    reasons = dict.fromkeys(one.reason for one in whole.unpaired.values() if one.verdict == "undecided" and one.reason)
+    reasons = dict.fromkeys(one.reason for one in whole.unpaired.values() if is_open(one.verdict) and one.reason)
     for reason in reasons:
         action = _DECIDES if reason == ONE_WINDOW else ""
         yield Doubt("unpaired", f"No verdict between engines: {reason}.", action, {"name": reason})

@@ -9,22 +9,22 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any
+from typing import Any, Literal
 
 from torchbench_magic.cell_text import Body
 from torchbench_magic.errors import BodyError
-from torchbench_magic.process.code import names_looked_up
+from torchbench_magic.process.code import compile_loop, names_looked_up
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress
 from torchbench_magic.process.send import pack_variables
 from torchbench_magic.process.send_modules import Loaded, looked_up_names
 from torchbench_magic.process.settings import unusual_settings
-from torchbench_magic.timing.plan import Form
-from torchbench_magic.timing.timed_loop import compile_block
 
 from .callgrind_file import Costs
 from .client import Server
 
-__all__ = ["Job", "LibraryJob", "count_instructions"]
+__all__ = ["Form", "Job", "LibraryJob", "count_instructions"]
+
+Form = Literal["function", "module"]
 
 _UNROLLED = 100  # statements in a row at module level, as torch's collector writes them
 _WARM = 10
@@ -120,14 +120,14 @@ def _compiled(job: Job | LibraryJob) -> tuple[dict[str, Any], set[str], set[str]
     """The code as it is sent, the names it uses, and the words that it may look up besides."""
     if isinstance(job, LibraryJob):
         return {"form": "library", "library": job.library}, set(), set()
-    block = compile_block(job.body, job.namespace, flags=job.flags, transform_ast=job.transform_ast, replicas=1)
-    if block.is_async:
+    loop = compile_loop(job.body, job.namespace, flags=job.flags, transform_ast=job.transform_ast)
+    if loop.is_async:
         raise BodyError("code that awaits cannot be counted: await outside of it")
-    used = names_looked_up(block.replicas[0].__code__) | set(block.kept)
+    used = names_looked_up(loop.replicas[0].__code__) | set(loop.kept)
     if job.form == "function":
-        loop, empty = block.replicas[0].__code__, block.empty.__code__
-        sent = {"form": job.form, "code": _sent(loop), "empty": _sent(empty), "kept": sorted(block.kept)}
-        return sent, used, set(looked_up_names(loop))
+        code, empty = loop.replicas[0].__code__, loop.empty.__code__
+        sent = {"form": job.form, "code": _sent(code), "empty": _sent(empty), "kept": sorted(loop.kept)}
+        return sent, used, set(looked_up_names(code))
     stmt, nothing = _module(job, job.number), _module(job, job.number, "pass")
     setup: ast.Module = compile(job.setup, "<setup>", "exec", job.flags | ast.PyCF_ONLY_AST, dont_inherit=True)
     before = compile(setup, "<setup>", "exec", job.flags, dont_inherit=True)

@@ -13,6 +13,7 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.show.document import Document, Phrase, StyledText, clipped, of_result
 from torchbench_magic.show.flame import FlameGraph, Measure
+from torchbench_magic.show.json_output import finite_number, plain_value, rows_of
 from torchbench_magic.show.table import Cell, Column, Group, Row, Table, Tone, float_or_none, frame_rows
 from torchbench_magic.timing.comparison import Comparison
 
@@ -23,6 +24,7 @@ __all__ = [
     "LONGEST_NAME",
     "counts_definition",
     "document",
+    "facts",
     "exact_text",
     "footer",
     "signed_text",
@@ -318,6 +320,30 @@ def _place_of(key: CountKey) -> str:
     if len(key) > 3:
         parts.append(str(key[-1]))
     return ", ".join(parts) or "1 thread"
+
+
+# ---- counts_as_json --------------------------------------------------------------------------------------------------
+# What the difference of two counts adds to the envelope of every result's JSON.
+
+_MOST_ROWS = 20
+_FUNCTION = ("function", "file", "library", "baseline_count", "count", "delta", "noise", "group")
+
+
+def facts(diff: CountsDiff) -> dict[str, Any]:
+    """Instructions per call, the empty loop taken out."""
+    whole = diff.whole
+    return {
+        "names": [plain_value(name, 100) for name in diff.names],
+        "calls": diff.number,
+        "threads": diff.num_threads,
+        "inclusive": diff.inclusive,
+        "changes_made": [plain_value(each, 100) for each in diff.applied],
+        "whole": None
+        if whole is None
+        else {name: finite_number(getattr(whole, name)) for name in ("baseline", "count", "delta", "noise")},
+        "functions": rows_of(diff.frame, _FUNCTION, _MOST_ROWS),
+        "repeat": None,
+    }
 
 
 # ---- callers_and_callees ---------------------------------------------------------------------------------------------

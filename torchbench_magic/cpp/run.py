@@ -453,6 +453,17 @@ class SnippetTask(Task):
     _: KW_ONLY
     global_setup: Sequence[Body] = ()
 
+    @property
+    def python(self) -> list[Body]:
+        return []
+
+    @property
+    def of_its_kind(self) -> dict[str, Any]:
+        return {"global_setup": list(self.global_setup)}
+
+    def measured(self) -> Comparison:
+        return compare_snippets(self)
+
 
 def compare_snippets(task: SnippetTask) -> Comparison:
     """Time each C++ body against the others; as `timing.run.compare_bodies` does for Python.

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from torchbench_magic.results import Shown
+from torchbench_magic.timing.verdict import is_open
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +74,7 @@ class SelfTest:
     @property
     def is_wrong(self) -> bool:
         """Whether equal code was called different."""
-        return self.verdict not in ("same", "undecided")
+        return self.verdict != "same" and not is_open(self.verdict)
 
 
 @dataclass(frozen=True, repr=False)

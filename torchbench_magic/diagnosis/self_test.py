@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchbench_magic.errors import Interrupted
 from torchbench_magic.process.interrupts import Progress
-from torchbench_magic.timing.compare import compare
+from torchbench_magic.script.compare import compare
 from torchbench_magic.timing.comparison import Comparison
 
 from .findings import Finding, SelfTest

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 from torchbench_magic import units
 from torchbench_magic.show.document import Document, Phrase, StyledText, backticked
+from torchbench_magic.show.json_output import finite_number, plain_value
 from torchbench_magic.show.table import (
     BuiltColumn,
     Cell,
@@ -24,7 +26,7 @@ from torchbench_magic.show.table import (
 
 from .findings import Diagnosis, Finding, SelfTest
 
-__all__ = ["document", "under", "whole"]
+__all__ = ["document", "facts", "under", "whole"]
 
 _LONGEST = 400
 _TONES: dict[str, Tone] = {"warn": "slower", "not available": "quiet", "ok": ""}
@@ -159,3 +161,16 @@ def _footer(diagnosis: Diagnosis) -> Iterator[StyledText]:
     if diagnosis.watched:
         facts.append(f"load watched for {units.seconds_text(diagnosis.watched)}")
     yield (Phrase(" · ".join([*facts, *([diagnosis.environment] if diagnosis.environment else [])])),)
+
+
+def facts(diagnosis: Diagnosis) -> dict[str, Any]:
+    """What a diagnosis adds to the envelope of every result's JSON."""
+    tests = [{**asdict(one), "smallest_effect": one.smallest_effect} for one in diagnosis.self_test]
+    return {
+        "findings": [plain_value(asdict(one)) for one in diagnosis.findings],
+        "self_test": [plain_value(test) for test in tests],
+        "smallest_effect": finite_number(diagnosis.smallest_effect),
+        "seconds": finite_number(diagnosis.seconds),
+        "watched": finite_number(diagnosis.watched),
+        "repeat": {"command": "%tdoctor --self-test" if diagnosis.self_test else "%tdoctor"},
+    }

@@ -18,22 +18,10 @@ from torchbench_magic.results import Cure, Insight
 
 from .evidence import LEAST_SECONDS, LEAST_SHARE, stake_text
 
-__all__ = ["PROCESSOR_KINDS", "processor_silenced_by"]
+__all__ = ["PROCESSOR_KINDS"]
 
-_VOIDING = frozenset({"partial", "not-run", "no-steps", "clock-set", "fork-deadlock"})
-"""Doubts about the stretch itself. Others, such as lost events, are about lines and operations."""
 _OF_PROCESSES = 0.25
 """Share of what was wanted, from which on processes below are named as those that want it."""
-
-
-def processor_silenced_by(profile: Profile) -> str:
-    """The kind of what keeps these kinds from speaking; empty where nothing does."""
-    kinds = [doubt.kind for doubt in profile.warnings if doubt.kind in _VOIDING]
-    if profile.partial:
-        kinds.append("partial")
-    if profile.profiler_cost == "most":  # what ran was the recording, as a rule
-        kinds.append("cost")
-    return kinds[0] if kinds else ""
 
 
 def oversubscribed(profile: Profile) -> list[Insight]:

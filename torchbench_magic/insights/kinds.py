@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.profile import Profile, processor_silenced_by, silenced_by
 from torchbench_magic.results import Insight
 
 from .compile import COMPILE_KINDS, compile_silenced_by
 from .constant import constant
 from .copies import copies
-from .cores import PROCESSOR_KINDS, processor_silenced_by
-from .evidence import silenced_by
+from .cores import PROCESSOR_KINDS
 from .leak import leak
 from .operators import below_roof, memory_bound_run, page_fault, shape, slow_dtype
 from .optimizers import no_zero_grad, optimizer_loop

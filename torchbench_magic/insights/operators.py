@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from torchbench_magic import units
-from torchbench_magic.process.peaks import Peaks
 from torchbench_magic.profiling.efficiency.table import PADDED, Efficiency, OpEfficiency
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.results import CodeLine, Cure, Insight
@@ -20,7 +19,6 @@ from .evidence import LEAST_SECONDS, LEAST_SHARE, places_text, recorded_lines, s
 
 __all__ = [
     "below_roof",
-    "is_slow_dtype",
     "page_fault",
     "shape",
     "slow_dtype",
@@ -35,8 +33,6 @@ __all__ = [
 # `page-fault` what the faults take, for the others the time at this machine's roof. They are silent where the peaks
 # were measured while others used the machine: an op is then held against too low a roof, or against none.
 
-SLOW_DTYPE = 0.5
-"""Of the peak of float32: below it a dtype is slower than a wider one by more than what converting may cost."""
 _FAR = 0.5
 """Of the roof, as `profiling.efficiency.op_bytes.NEAR`."""
 
@@ -68,12 +64,6 @@ def trusted_efficiency(profile: Profile) -> Efficiency | None:
 _BUSY = 0.15  # cores, as `process.peaks.BUSY`
 
 
-def is_slow_dtype(peaks: Peaks, dtype: str) -> bool:
-    """Whether products in a narrow dtype are slower here than in float32 by more than converting may cost."""
-    is_narrow = dtype in ("float16", "bfloat16")
-    return is_narrow and peaks.flops_of(dtype) < SLOW_DTYPE * peaks.flops_of("float32")
-
-
 def slow_dtype(profile: Profile) -> list[Insight]:
     """Products in a dtype that this processor computes at less than half the peak of float32 (fp16 mostly).
 
@@ -88,7 +78,7 @@ def slow_dtype(profile: Profile) -> list[Insight]:
     def stake(row: OpEfficiency) -> float:
         if not row.flops > 0:
             return 0.0
-        if not is_slow_dtype(peaks, row.dtype):
+        if not peaks.is_slow(row.dtype):
             return 0.0
         return row.seconds - row.flops / wide
 

@@ -22,12 +22,12 @@ from torchbench_magic.profiling.loops.phases import (
     WAITING,
     is_most,
 )
-from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.profile import VOIDING, Profile
 from torchbench_magic.profiling.sources import call_name, place_in
 from torchbench_magic.profiling.trace import Trace, busy_stretches, host_waits
 from torchbench_magic.results import CodeLine, Cure, Insight
 
-from .evidence import LEAST_SECONDS, LEAST_SHARE, VOIDING, recorded_lines, stake_text
+from .evidence import LEAST_SECONDS, LEAST_SHARE, recorded_lines, stake_text
 
 __all__ = [
     "FEWEST_STEPS",
@@ -100,7 +100,7 @@ def loop_facts(profile: Profile) -> LoopFacts | None:
 def loop_silenced_by(profile: Profile, *, of_facts: bool = False) -> str:
     """The kind of what keeps this profile from any insight on its loop; empty where nothing does.
 
-    As `insights.evidence.silenced_by`, but for what is about lines and operations: phases need neither.
+    As `profiling.profile.silenced_by`, but for what is about lines and operations: phases need neither.
 
     Args:
         of_facts: what is asked for rests on what ran, not on how long it took.

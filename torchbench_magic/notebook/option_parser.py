@@ -16,9 +16,9 @@ from torchbench_magic.errors import OptionError
 from torchbench_magic.timing.plan import MOST, MOST_PROCESSES, MOST_THREADS
 
 if TYPE_CHECKING:
+    from torchbench_magic.counting.count import Form
     from torchbench_magic.profiling.schedule import Schedule
     from torchbench_magic.timing.across_runs import SideBy
-    from torchbench_magic.timing.plan import Form
     from torchbench_magic.timing.samples import Clock
 
 __all__ = [

@@ -35,8 +35,9 @@ from .option_parser import (
 )
 
 if TYPE_CHECKING:
+    from torchbench_magic.counting.count import Form
     from torchbench_magic.timing.across_runs import SideBy
-    from torchbench_magic.timing.plan import Counting, Form
+    from torchbench_magic.timing.plan import Counting
 
 __all__ = [
     "CompareOptions",

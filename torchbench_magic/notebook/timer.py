@@ -163,16 +163,13 @@ class TimerMagics(SessionMagics):
             return points_of(options.sweep, options.fuzz, names, seed=options.seed, cuda=on_gpu)
 
     def _measured(self, task: Task) -> Comparison:
-        from torchbench_magic.cpp.run import SnippetTask, compare_snippets
-        from torchbench_magic.timing.run import compare_bodies
-
         if task.plan.levers is not None:
             from torchbench_magic.levers.trial import try_levers
 
             return try_levers(task)
         if not _is_here(task):
             return self._elsewhere(task)
-        return compare_snippets(task) if isinstance(task, SnippetTask) else compare_bodies(task)
+        return task.measured()
 
     def _elsewhere(self, task: Task, *, awaits: bool = False) -> Comparison:
         """In fresh interpreters, or on engines."""

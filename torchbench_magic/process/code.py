@@ -1,8 +1,10 @@
-"""Code of cells and scripts: how it is compiled, which names it reads and binds, what calling it returns."""
+"""Code of cells and scripts: how it is compiled, alone or in a loop, which names it reads and binds, what calling it
+returns."""
 
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import dis
 import functools
@@ -37,6 +39,8 @@ __all__ = [
     "wrapped_by",
     "BoundNames",
     "bound_names",
+    "Loop",
+    "compile_loop",
     "check_callable",
     "kind_of_function",
     "not_run",
@@ -470,6 +474,161 @@ def _reads_before_binding(statement: ast.stmt) -> set[str]:
         case _:
             parts = []
     return {n.id for p in parts for n in ast.walk(p) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Store)}
+
+
+# ---- loop ------------------------------------------------------------------------------------------------------------
+# A cell's text as the body of a timed loop.
+#
+# The text becomes the body of ``for _ in it:`` inside a function over the caller's namespace, so that a call costs
+# about 4 ns instead of the 18 ns of a function call or the 61 ns of ``exec``, and nothing is written to the
+# namespace. Line numbers and the file name stay those of the cell.
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A cell's text as the body of a loop between two readings of the clocks.
+
+    Attributes:
+        replicas: functions of one meaning; ``replicas[i](it, wall, cpu, sync, names)`` returns the nanoseconds
+            (wall, cpu) of one pass over ``it``, or a coroutine that does when ``is_async``.
+        empty: the same loop without the body, resets of names included: what a call costs besides the body.
+        is_async: the body awaits.
+        names: names that the body reads from the namespace, with those of functions and lambdas inside it.
+        inputs: those of them whose value of the namespace an iteration may read: the body does not always bind them
+            first.
+        kept: values that names of the namespace have at the start of every iteration.
+        source: the text that was compiled.
+    """
+
+    replicas: tuple[FunctionType, ...]
+    empty: FunctionType
+    is_async: bool
+    names: frozenset[str]
+    kept: Mapping[str, Any]
+    source: str
+    inputs: frozenset[str] = frozenset()
+
+
+_SHELL = """\
+{head}def __tb_block(__tb_it, __tb_wall, __tb_cpu, __tb_sync, __tb_names):
+{before}
+    __tb_sync()
+    __tb_c0 = __tb_cpu()
+    __tb_t0 = __tb_wall()
+    for __tb_i in __tb_it:
+{resets}
+        pass
+    __tb_sync()
+    __tb_t1 = __tb_wall()
+    __tb_c1 = __tb_cpu()
+{after}
+    return __tb_t1 - __tb_t0, __tb_c1 - __tb_c0
+"""
+
+
+def compile_loop(
+    body: Body,
+    namespace: dict[str, Any],
+    *,
+    flags: int = 0,
+    transform_ast: TransformAst | None = None,
+    replicas: int = 1,
+) -> Loop:
+    """Compile a cell's text over a namespace (the functions' globals; it is not copied).
+
+    Args:
+        replicas: how many functions of one meaning.
+
+    Raises:
+        SyntaxError: as the cell itself would raise it, with its own line.
+        BodyError: an empty text, or code that cannot stand in a loop (``import *``, ``from __future__``).
+    """
+    namespace.setdefault("__builtins__", builtins)  # as `exec` does: a warning that C code raises imports by it
+    tree = _parsed(body, flags, transform_ast)
+    # compiled as it stands first: that refuses return, yield and break outside their places
+    module = compile(tree, body.file, "exec", flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    is_async = bool(module.co_flags & inspect.CO_COROUTINE)
+    used = frozenset(names_used(module))
+    names = bound_names(tree)
+    first = tree.body[0].lineno
+    tree = _GlobalsDropped().visit(tree)
+    loop = _shell(names, namespace, is_async, tree.body, first)
+    bare = _shell(names, namespace, False, [], first)
+    code = _code_of(compile(loop, body.file, "exec", flags, dont_inherit=True))
+    copies = tuple(_function_of(code.replace(), namespace) for _ in range(replicas))
+    empty = _function_of(_code_of(compile(bare, body.file, "exec", flags, dont_inherit=True)), namespace)
+    kept = {n: namespace[n] for n in names.reset | names.shared if n in namespace}
+    inputs = frozenset(globals_read(module) - (names.bound - names.reset))
+    return Loop(copies, empty, is_async, used, kept, body.source, inputs)
+
+
+def _parsed(body: Body, flags: int, transform_ast: TransformAst | None) -> ast.Module:
+    """Parse with the visible line numbers; say in one line what cannot be timed."""
+    tree = parse_body(body, flags=flags, transform_ast=transform_ast)
+    if not tree.body:
+        raise BodyError("nothing to time: the body is empty")
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        if node.module == "__future__" or any(a.name == "*" for a in node.names):
+            what = f"from {node.module} import {', '.join(a.name for a in node.names)}"
+            raise BodyError(f"line {node.lineno}: `{what}` cannot be timed: write it in the setup section")
+    return tree
+
+
+class _GlobalsDropped(ast.NodeTransformer):
+    """Drop ``global`` statements of the body's own level: they mean nothing at the level of a module."""
+
+    def visit_Global(self, node: ast.Global) -> ast.AST:
+        return ast.copy_location(ast.Pass(), node)
+
+    def _keep(self, node: ast.AST) -> ast.AST:
+        return node
+
+    # names that ast.NodeVisitor asks for
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _keep  # noqa: N815
+
+
+def _shell(
+    names: BoundNames, namespace: dict[str, Any], is_async: bool, body: list[ast.stmt], first: int
+) -> ast.Module:
+    """The function around the loop, its own lines placed on the first line of the cell."""
+    before = [f"global {', '.join(sorted(names.shared))}"] if names.shared else []
+    before += [f"__tb_kept_{n} = __tb_names[{n!r}]" for n in sorted(names.reset | names.shared) if n in namespace]
+    resets = {  # a name that was unbound is so again, whatever the last iteration left: bind, then delete
+        n: f"{n} = __tb_kept_{n}" if n in namespace else f"{n} = None; del {n}" for n in names.reset | names.shared
+    }
+    text = _SHELL.format(
+        head="async " if is_async else "",
+        before=_indented(before, 4),
+        resets=_indented([resets[n] for n in sorted(resets)], 8),
+        after=_indented([resets[n] for n in sorted(names.shared)], 4),  # the other alternatives read these too
+    )
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.stmt, ast.expr, ast.arg)):
+            node.lineno = node.end_lineno = first
+            node.col_offset = node.end_col_offset = 0
+    function = tree.body[0]
+    assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+    function.lineno = 1  # as a module's: traceback printers number the cell's lines from where its code begins
+    loop = next(s for s in function.body if isinstance(s, ast.For))
+    loop.body[-1:] = body or [loop.body[-1]]
+    return ast.fix_missing_locations(tree)
+
+
+def _indented(lines: list[str], by: int) -> str:
+    return "\n".join(" " * by + line for line in lines)
+
+
+def _code_of(module: CodeType) -> CodeType:
+    """The function's code, named as the level of a cell is, so that a traceback reads like the cell's own."""
+    code = next(c for c in module.co_consts if isinstance(c, CodeType) and c.co_name == "__tb_block")
+    return code.replace(co_name="<module>", co_qualname="<module>")
+
+
+def _function_of(code: CodeType, namespace: dict[str, Any]) -> FunctionType:
+    return FunctionType(code, namespace, "<module>")
 
 
 # ---- callables -------------------------------------------------------------------------------------------------------

@@ -37,6 +37,9 @@ __all__ = [
 # ---- peaks as a result has them --------------------------------------------------------------------------------------
 # What a machine reaches at most: arithmetic by dtype, bandwidth by working set, and the call of the smallest op.
 
+_SLOW = 0.5
+"""Of the peak of float32: below it a dtype is slower than a wider one by more than what converting may cost."""
+
 
 @dataclass(frozen=True)
 class Peaks:
@@ -66,6 +69,11 @@ class Peaks:
         """FLOP/s of matrix products in ``dtype`` ("float32"); NaN where not known."""
         count = self.threads if threads is None else threads
         return _first(rate for name, at, rate in self.flops if name == dtype and at == count)
+
+    def is_slow(self, dtype: str) -> bool:
+        """Whether products in a narrow dtype are slower here than in float32 by more than converting may cost."""
+        is_narrow = dtype in ("float16", "bfloat16")
+        return is_narrow and self.flops_of(dtype) < _SLOW * self.flops_of("float32")
 
     def bandwidth_of(self, working_set: float, threads: int | None = None) -> float:
         """Bytes/s for so many bytes that are touched once; NaN where not known.

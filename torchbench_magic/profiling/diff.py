@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from torchbench_magic.insights.cores import processor_silenced_by
-from torchbench_magic.insights.evidence import VOIDING, silenced_by
 from torchbench_magic.process.contention import load_differences
 from torchbench_magic.process.values import changes_of, uncompared, words_for
 from torchbench_magic.results import CodeLine, Doubt, Insight, Shown, with_doubts
 from torchbench_magic.timing.identity import environment_differences, input_differences
 
-from .profile import NOT_ATTRIBUTED, Profile
+from .profile import NOT_ATTRIBUTED, VOIDING, Profile, processor_silenced_by, silenced_by
 from .trace import Source
 
 __all__ = ["DIFF_LINE_COLUMNS", "DIFF_OP_COLUMNS", "ProfileDiff"]

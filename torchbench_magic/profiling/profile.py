@@ -45,7 +45,10 @@ __all__ = [
     "ProfileOptions",
     "ProfilerCost",
     "Source",
+    "VOIDING",
+    "processor_silenced_by",
     "settled",
+    "silenced_by",
 ]
 
 # ---- profile ---------------------------------------------------------------------------------------------------------
@@ -370,3 +373,62 @@ def settled(profile: Profile) -> Profile:
     else:
         give_back_if_due()  # in a script nobody else asks
     return profile
+
+
+# ---- silenced --------------------------------------------------------------------------------------------------------
+# When nothing may be said about the code: what spoils the figures of a profile spoils what is built on them.
+
+VOIDING = frozenset(
+    {
+        "partial",  # shares are of what ran until then
+        "not-run",
+        "no-steps",
+        "events-lost",
+        "events-dropped",
+        "no-lines",
+        "lines-lost",
+        "lines-cut",
+        "lines-of-functions",  # a trace of torch's own: functions, and no lines
+        "clock-set",
+        "clock-offset",
+        "busy",  # a line is as long as others let it be
+        "oversubscribed",
+        "steal",
+        "throttled",
+        "host-memory",  # Python's times are too long
+        "trace-mended",
+    }
+)
+"""Kinds of doubts about a profile's own figures."""
+
+
+def silenced_by(profile: Profile) -> str:
+    """The kind of what keeps this profile from any insight; empty where nothing does.
+
+    Besides doubts: work on a device (``device``): the host runs ahead of it, and what it saves need not be saved.
+    Recording that took most of the time is a matter of each kind, see `insights.kinds.STANDS_WITH_COST`.
+    """
+    for doubt in profile.warnings:
+        if doubt.kind in VOIDING:
+            return doubt.kind
+    if profile.partial:
+        return "partial"
+    if profile.lines.empty or profile.frames.empty or not profile.wall_time > 0:
+        return "no-lines"
+    if float(profile.ops["self_device_time"].fillna(0).sum()) > 0:
+        return "device"
+    return ""
+
+
+_VOIDING_CORES = frozenset({"partial", "not-run", "no-steps", "clock-set", "fork-deadlock"})
+"""Doubts about the stretch itself. Others, such as lost events, are about lines and operations."""
+
+
+def processor_silenced_by(profile: Profile) -> str:
+    """The kind of what keeps insights about the cores from speaking; empty where nothing does."""
+    kinds = [doubt.kind for doubt in profile.warnings if doubt.kind in _VOIDING_CORES]
+    if profile.partial:
+        kinds.append("partial")
+    if profile.profiler_cost == "most":  # what ran was the recording, as a rule
+        kinds.append("cost")
+    return kinds[0] if kinds else ""

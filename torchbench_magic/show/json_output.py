@@ -1,19 +1,16 @@
-"""A result as JSON: the envelope that all share, what some kinds add, and values as strict JSON has them."""
+"""A result as JSON: the envelope that all share, and values as strict JSON has them."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from numbers import Integral, Real
 from typing import Any
 
 import pandas as pd
 
-from torchbench_magic.cluster.ranks import RankProfile
-from torchbench_magic.counting.diff import CountsDiff
-from torchbench_magic.diagnosis.findings import Diagnosis
 from torchbench_magic.errors import OptionError
 from torchbench_magic.process.environment import Environment
 from torchbench_magic.results import Doubt, Insight, show
@@ -27,9 +24,6 @@ __all__ = [
     "rows_of",
     "strict_json",
     "insights_as_json",
-    "facts_of_counts",
-    "facts_of_diagnosis",
-    "facts_of_ranks",
     "FEW",
     "FEW_BYTES",
     "FORMAT",
@@ -105,60 +99,6 @@ def insights_as_json(insights: Iterable[Insight]) -> list[dict[str, Any]]:
         }
         for each in insights
     ]
-
-
-# ---- others ----------------------------------------------------------------------------------------------------------
-# What differences of counts, ranks of a job and a diagnosis add to the envelope.
-
-_MOST_ROWS = 20
-_RANK = ("rank", "span", "compute", "communication", "overlap", "wait", "transfer", "other", "blame")
-_FUNCTION = ("function", "file", "library", "baseline_count", "count", "delta", "noise", "group")
-
-
-def facts_of_counts(diff: CountsDiff) -> dict[str, Any]:
-    """Instructions per call, the empty loop taken out."""
-    whole = diff.whole
-    return {
-        "names": [plain_value(name, 100) for name in diff.names],
-        "calls": diff.number,
-        "threads": diff.num_threads,
-        "inclusive": diff.inclusive,
-        "changes_made": [plain_value(each, 100) for each in diff.applied],
-        "whole": None
-        if whole is None
-        else {name: finite_number(getattr(whole, name)) for name in ("baseline", "count", "delta", "noise")},
-        "functions": rows_of(diff.frame, _FUNCTION, _MOST_ROWS),
-        "repeat": None,
-    }
-
-
-def facts_of_ranks(profile: RankProfile) -> dict[str, Any]:
-    late = profile.straggler
-    files = ", ".join(repr(plain_value(each, 120)) for each in profile.files[:4])
-    more = ", ..." if len(profile.files) > 4 else ""
-    return {
-        "span": finite_number(profile.span),
-        "steps": profile.steps,
-        "collectives": profile.collectives,
-        "world_size": profile.world_size,
-        "backend": plain_value(profile.backend),
-        "straggler": None if late is None else {name: plain_value(value) for name, value in asdict(late).items()},
-        "ranks": rows_of(profile.ranks, _RANK, len(profile.ranks)),
-        "operations": rows_of(profile.ops, ("op", "device", "calls", "ratio"), _MOST_ROWS),
-        "repeat": {"command": f"load_ranks([{files}{more}])"},
-    }
-
-
-def facts_of_diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
-    tests = [{**asdict(one), "smallest_effect": one.smallest_effect} for one in diagnosis.self_test]
-    return {
-        "findings": [plain_value(asdict(one)) for one in diagnosis.findings],
-        "self_test": [plain_value(test) for test in tests],
-        "smallest_effect": finite_number(diagnosis.smallest_effect),
-        "seconds": finite_number(diagnosis.seconds),
-        "watched": finite_number(diagnosis.watched),
-        "repeat": {"command": "%tdoctor --self-test" if diagnosis.self_test else "%tdoctor"},
-    }
 
 
 # ---- envelope --------------------------------------------------------------------------------------------------------

@@ -28,7 +28,19 @@ from .identity import SourceDiff, environment_differences, given_label, identity
 from .intervals import ALPHA, Interval, median_interval
 from .process_ratios import assumes_normal, least_processes, over_processes
 from .samples import Subject
-from .verdict import RUNS, SPAN, Range, Single, Unpaired, judged_ranges, verdict
+from .verdict import (
+    RUNS,
+    SPAN,
+    VERDICTS,
+    Evidence,
+    Range,
+    Single,
+    Unpaired,
+    is_open,
+    judged,
+    judged_ranges,
+    verdict,
+)
 from .warnings import doubts_of, is_co_loaded, is_held_up, is_load_known, was_quiet, with_doubts_of_its_own
 
 __all__ = [
@@ -245,17 +257,15 @@ def through_yardstick(then: Home, now: Home, baseline: int, margin: float) -> Un
     wide = math.log(factor)
     change = Interval(here.median - before.median, here.low - before.high - wide, here.high - before.low + wide)
     name = now[0].subjects[found[1]].description or "the other"
-    reason = (
+    because = (
         f"relative to `{name}`, which did not change: {math.exp(before.median):.3g} times its time then,"
         f" {math.exp(here.median):.3g} times now"
     )
-    word = verdict(change, margin)
-    if word != "undecided" and any(is_co_loaded(made.subjects[row]) for made, row in (then, now)):
-        word, reason = "undecided", f"{reason}; other processes slowed down one of the runs"
-    elif word == "undecided":
-        reason = f"{reason}; such ratios differ by up to {100 * (factor - 1):.0f} % from run to run"
+    if_open = f"; such ratios differ by up to {100 * (factor - 1):.0f} % from run to run"
+    loaded = any(is_co_loaded(made.subjects[row]) for made, row in (then, now))
+    ruling = judged(Evidence(change, margin, is_loaded=loaded, because=because, if_open=if_open))
     shown = change.exp() if math.isfinite(change.width) else Interval(math.exp(change.median), 0.0, math.inf)
-    return Unpaired(baseline, shown.median, shown.low, shown.high, word, reason)
+    return Unpaired(baseline, shown.median, shown.low, shown.high, ruling.word, ruling.reason)
 
 
 # ---- load_between ----------------------------------------------------------------------------------------------------
@@ -301,10 +311,10 @@ def reasons(made: Comparison) -> Iterator[Doubt]:
     """Why rows of different occasions have the verdict they have; what would decide those that are undecided."""
     reasons: dict[tuple[bool, str], list[int]] = {}
     for row, one in made.unpaired.items():
-        if one.verdict in ("undecided", "faster", "slower") and one.reason:
-            reasons.setdefault((one.verdict == "undecided", one.reason), []).append(row)
-    for (is_open, reason), rows in reasons.items():
-        if not is_open:
+        if one.verdict in VERDICTS and one.verdict != "same" and one.reason:
+            reasons.setdefault((is_open(one.verdict), one.reason), []).append(row)
+    for (nothing_decided, reason), rows in reasons.items():
+        if not nothing_decided:
             names = [f"{name_in_doubt(made.subjects[row])} is {made.unpaired[row].verdict}" for row in rows]
             yield Doubt("unpaired-verdict", f"{listed(names)}: {reason}.", "", {"reason": reason, "name": str(rows)})
             continue
@@ -400,12 +410,13 @@ class KernelRatios:
         interval = over_processes(np.array([*self.logs.values()]), alpha)
         word, ratio, count = verdict(interval, self.margin), interval.exp(), len(self.logs)
         alone = Counter(self.verdicts.values())
-        ways = {"same": f"the same as {{}} within {100 * self.margin:g} %", "undecided": "undecided against {}"}
-        is_what = ways.get(word, f"{word} than {{}}").format(f"`{self.names[1]}`")
+        other = f"`{self.names[1]}`"
+        same = f"the same as {other} within {100 * self.margin:g} %"
+        is_what = f"{word} against {other}" if is_open(word) else same if word == "same" else f"{word} than {other}"
         said = f"Over {count} sessions `{self.names[0]}` is {is_what}{self.point}"
         shown = units.ratio(ratio.median, ratio.low, ratio.high, digits=3)
         text = f"{said}: {shown} ({units.interval(ratio.low, ratio.high)})."
-        if word == "undecided" and (sides := [f"{way} in {alone[way]}" for way in ("faster", "slower") if alone[way]]):
+        if is_open(word) and (sides := [f"{way} in {alone[way]}" for way in ("faster", "slower") if alone[way]]):
             text += f" Within one session it was {' and '.join(sides)}."
         of = {"names": self.names, "point": self.point, "kernels": count, "verdict": word}
         facts = {"name": " ".join((*self.names, self.point)), **of}
@@ -445,7 +456,7 @@ def _pairs(result: Comparison) -> Iterator[tuple[int, int]]:
         if base is None or base == row or row in result.unpaired or row in result.voids:
             continue
         used_up = any(result.subjects[at].used_up for at in (row, base))
-        if not used_up and str(result.frame["verdict"][row]) in ("faster", "slower", "same", "undecided"):
+        if not used_up and str(result.frame["verdict"][row]) in VERDICTS:
             yield row, base
 
 

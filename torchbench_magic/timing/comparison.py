@@ -35,7 +35,7 @@ from .samples import (
     with_compile_times,
     with_trials,
 )
-from .verdict import RUNS, SPAN, Range, Unpaired, range_of_windows, rounds_to_decide, verdict
+from .verdict import RUNS, SPAN, Evidence, Range, Unpaired, is_open, judged, range_of_windows, rounds_to_decide, verdict
 from .voids import Void, judged_rounds, row_void, unlike_blocks
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class Comparison(Storable):
 
     @cached_property
     def voids(self) -> Mapping[int, Void]:
-        """Row -> why its ratio decides nothing, whatever its rounds say: its verdict is ``undecided``. See `voids`."""
+        """Row -> why its ratio decides nothing, whatever its rounds say; see `timing.voids` and `timing.verdict`."""
         found: dict[int, Void] = {}
         for i, subject in enumerate(self.subjects):
             base = self.base_row(i)
@@ -288,13 +288,12 @@ class Comparison(Storable):
         return any(self.subjects[row].used_up for row in (i, self.base_row(i)) if row is not None)
 
     def _judgement(self, i: int, subject: Subject, median: float) -> dict[str, Any]:
-        void = self.voids.get(i)
+        void, used_up = self.voids[i].cause if i in self.voids else "", self._is_used_up(i)
         if i in self.unpaired:
             other = self.unpaired[i]
-            if void is not None and other.verdict is not None:
-                return judgement(other.ratio, 0.0, math.inf, "undecided", "unpaired")
-            word = "undecided" if self._is_used_up(i) and other.verdict not in (None, "baseline") else other.verdict
-            return judgement(other.ratio, other.low, other.high, word, "unpaired")
+            known = Interval(other.ratio, other.low, other.high)
+            ruling = judged(Evidence(None, self.margin, said=other.verdict, void=void, is_used_up=used_up))
+            return judgement(*known.ends(ruling.has_ends), ruling.word, "unpaired")
         base = self._baseline_of(self.beside(i))
         if base is None:
             return judgement(math.nan, math.nan, math.nan, None, None)
@@ -305,10 +304,8 @@ class Comparison(Storable):
         known = interval.exp() if rounds else Interval(math.nan, math.nan, math.nan)
         of_base = self.call_times(base)  # none, where the run was interrupted in its first round
         near = median < subject.near_loop or (len(of_base) > 0 and float(np.median(of_base)) < subject.near_loop)
-        word = None if near else verdict(interval, self.margin) if rounds and not self._is_used_up(i) else "undecided"
-        if word is not None and void is not None and void.cause != "unsteady":  # whose interval says it already
-            return judgement(known.median, 0.0, math.inf, "undecided", how)
-        return judgement(known.median, known.low, known.high, word, how)
+        ruling = judged(Evidence(interval, self.margin, is_near_loop=near, void=void, is_used_up=used_up))
+        return judgement(*known.ends(ruling.has_ends), ruling.word, how)
 
     @cached_property
     def undecided_seconds(self) -> Mapping[int, float]:
@@ -317,8 +314,8 @@ class Comparison(Storable):
         more: dict[int, float] = {}
         for i, (interval, rounds, _) in self._judged.items():
             stands = i not in self.voids or self.voids[i].cause in ("few-rounds", "few-processes")
-            is_open = rounds and i not in self.unpaired and stands and not self._is_used_up(i)
-            if is_open and verdict(interval, self.margin) == "undecided":
+            may_go_on = rounds and i not in self.unpaired and stands and not self._is_used_up(i)
+            if may_go_on and is_open(verdict(interval, self.margin)):
                 sampled = sum(float(self._blocks[j].wall.sum()) for j in self.beside(i))
                 total = self.elapsed if self.is_over_processes(i) else self.subjects[i].waited_for(sampled)
                 need = rounds_to_decide(interval, rounds, self.margin)

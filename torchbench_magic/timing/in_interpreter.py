@@ -30,7 +30,7 @@ def main() -> None:
     sys.argv[:] = [""]
     progress = _Told(connection)
     progress.update(0.0, None, "importing torch")
-    from torchbench_magic.cpp import run  # noqa: F401  (with torch; the task may come later: see `Interpreters`)
+    from . import processes, run  # noqa: F401  (with torch; the task may come later: see `Interpreters`)
 
     head, descriptors, _, _ = socket.recv_fds(connection, 8, 1)
     (size,) = struct.unpack("<Q", head)
@@ -54,20 +54,16 @@ class _Told:
 
 
 def _measured(data: bytes, storages: int | None, progress: _Told) -> list[Comparison]:
-    from torchbench_magic.cpp.run import SnippetTask, compare_snippets
-
     from .processes import unpacked
-    from .run import compare_bodies, compare_bodies_async
+    from .run import compare_bodies_async
 
     sent = pickle.loads(data)
     parts: list[Comparison] = []
     task = replace(unpacked(sent, storages), keep=parts.append, progress=progress)
-    if isinstance(task, SnippetTask):
-        compare_snippets(task)
-    elif sent.awaits:
+    if sent.awaits:
         asyncio.run(compare_bodies_async(task))
     else:
-        compare_bodies(task)
+        task.measured()
     return parts
 
 

@@ -65,6 +65,10 @@ class Interval:
     def width(self) -> float:
         return self.high - self.low
 
+    def ends(self, are_known: bool) -> tuple[float, float, float]:
+        """The ratio with its ends; those of no interval where they are not known."""
+        return (self.median, self.low, self.high) if are_known else (self.median, 0.0, math.inf)
+
     def exp(self) -> Interval:
         """Carry an interval of log ratios over to ratios."""
         ends = (self.median, self.low, self.high)

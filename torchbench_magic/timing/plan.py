@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from torchbench_magic.errors import OptionError
 
 if TYPE_CHECKING:
+    from torchbench_magic.counting.count import Form
+
     from .samples import Clock
 
 __all__ = [
@@ -21,7 +23,6 @@ __all__ = [
     "Processes",
     "thread_counts",
     "Counting",
-    "Form",
 ]
 
 # ---- plan ------------------------------------------------------------------------------------------------------------
@@ -169,8 +170,6 @@ class Plan:
 
 # ---- count_options ---------------------------------------------------------------------------------------------------
 # The plan of a count: what the options ask for, after they were read; typed and frozen.
-
-Form = Literal["function", "module"]
 
 
 @dataclass(frozen=True)

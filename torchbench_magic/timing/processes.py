@@ -23,7 +23,6 @@ from types import CodeType, TracebackType
 from typing import Any, NoReturn, Self
 
 from torchbench_magic.cell_text import Body
-from torchbench_magic.cpp.run import SnippetTask
 from torchbench_magic.errors import BodyError, CountError, Interrupted, OptionError, TorchBenchError
 from torchbench_magic.process.code import names_looked_up, parse_body
 from torchbench_magic.process.environment import read_environment, usable_cores
@@ -79,7 +78,7 @@ class SentTask:
 
     Attributes:
         bodies, setup, plan, flags: as in `Task`.
-        global_setup: of C++; None for Python.
+        kind, of_its_kind: the class of the task, and what only tasks of this class have.
         trees: `ast.dump` of a body -> its tree after the shell's AST transformers, where these change it.
         awaits: the code awaits at its own level.
         settings: of torch and NumPy, where they are not as a process begins with.
@@ -93,7 +92,8 @@ class SentTask:
     setup: Sequence[Body]
     plan: Plan
     flags: int
-    global_setup: Sequence[Body] | None
+    kind: type[Task]
+    of_its_kind: Mapping[str, Any]
     trees: Mapping[str, ast.Module]
     awaits: bool
     settings: Mapping[str, Any]
@@ -135,23 +135,22 @@ def packed(task: Task, points: Sequence[Point], *, awaits: bool) -> tuple[SentTa
 
 def looked_up(task: Task) -> list[CodeType]:
     """The code whose names are to travel; none of C++."""
-    parts = [] if isinstance(task, SnippetTask) else [*task.setup, *task.bodies.values()]
-    return [code for part in task.compiled(parts) for code in (part.code, part.last) if code is not None]
+    return [code for part in task.compiled(task.python) for code in (part.code, part.last) if code is not None]
 
 
 def sent_task(task: Task, *, awaits: bool) -> SentTask:
     """What is sent besides variables."""
     import torch
 
-    parts = [] if isinstance(task, SnippetTask) else [*task.setup, *task.bodies.values()]
     plain = Plan(**{item.name: getattr(task.plan, item.name) for item in fields(Plan)})
     return SentTask(
         bodies=dict(task.bodies),
         setup=list(task.setup),
         plan=replace(plain, processes=None, engines=None),
         flags=task.flags,
-        global_setup=list(task.global_setup) if isinstance(task, SnippetTask) else None,
-        trees=_changed_trees(parts, task.flags, task.transform_ast),
+        kind=type(task),
+        of_its_kind=task.of_its_kind,
+        trees=_changed_trees(task.python, task.flags, task.transform_ast),
         awaits=awaits,
         settings=unusual_settings(),
         drawn=generators_and_filters(),
@@ -226,10 +225,9 @@ def task_from(sent: SentTask, names: dict[str, Any], local: Mapping[str, Any], p
         local: names of the calling function.
     """
     known: dict[str, Any] = {"setup": sent.setup, "plan": sent.plan, "points": points, "flags": sent.flags}
-    if sent.global_setup is not None:
-        return SnippetTask(sent.bodies, global_setup=sent.global_setup, **known)
+    known |= sent.of_its_kind
     transformed = (lambda tree: sent.trees.get(_written(tree), tree)) if sent.trees else None
-    return Task(sent.bodies, namespace=names, local=local, transform_ast=transformed, **known)
+    return sent.kind(sent.bodies, namespace=names, local=local, transform_ast=transformed, **known)
 
 
 # ---- interpreter -----------------------------------------------------------------------------------------------------
@@ -565,7 +563,7 @@ class _Run:
 
     def _named(self, made: Comparison) -> Comparison:
         """With the functions that the code may call as this process knows them: the others have no text of them."""
-        if isinstance(self.task, SnippetTask):
+        if not self.task.python:
             return made
         named = zip(made.subjects, itertools.cycle(self.task.bodies), strict=False)  # each thread count has their order
         subjects = tuple(replace(subject, functions=self.task.functions[name]) for subject, name in named)

@@ -15,7 +15,7 @@ from .intervals import Look, log_ratio_interval, median_interval, rounds_for_one
 from .plan import Plan
 from .samples import Samples
 from .timed_loop import BlockRequest, Steps, Timeable
-from .verdict import verdict
+from .verdict import is_open, verdict
 
 __all__ = [
     "BLOCK_NS",
@@ -488,7 +488,7 @@ class Rounds:
             interval = log_ratio_interval(paired, self.family, "anytime")
         if self.plan.until is not None:
             return interval.width <= math.log1p(self.plan.until)
-        return verdict(interval, self.plan.margin) != "undecided"
+        return not is_open(verdict(interval, self.plan.margin))
 
     def _near_loop(self, entry: Entry) -> bool:
         """Near the loop's own cost no verdict will ever be given: do not wait for one."""

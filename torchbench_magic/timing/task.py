@@ -125,6 +125,22 @@ class Task:
     progress: Progress = NO_PROGRESS
     clocks: Clocks = Clocks()  # noqa: RUF009  (frozen)
 
+    @property
+    def python(self) -> list[Body]:
+        """What of it is Python: the setup and the alternatives."""
+        return [*self.setup, *self.bodies.values()]
+
+    @property
+    def of_its_kind(self) -> dict[str, Any]:
+        """What is asked besides, of tasks of this class alone."""
+        return {}
+
+    def measured(self) -> Comparison:
+        """Measure it in this process; see `timing.run.compare_bodies`."""
+        from .run import compare_bodies
+
+        return compare_bodies(self)
+
     def compiled(self, parts: Sequence[Body]) -> list[CompiledBody]:
         return [compile_body(part, flags=self.flags, transform_ast=self.transform_ast) for part in parts]
 

@@ -1,7 +1,8 @@
 """The verdict of a ratio: from its interval, or from ranges where the times were not measured side by side.
 
-`verdict` is where a ratio becomes faster, slower, same or undecided. `Comparison` asks it for each row, and withdraws
-its answer where the run's own numbers speak against it (`timing.voids`, `timing.used_up`).
+A ratio becomes faster, slower, same or undecided here and nowhere else. `judged` takes the `Evidence` for a row and
+returns its word and the reason: what the interval says (`verdict`), unless the run's own numbers (`timing.voids`), its
+inputs (`timing.used_up`) or what else ran speak against it. `judged_ranges` does so for times of two occasions.
 
 Times of two occasions are judged by the range in which each is known to repeat. The interval of one run says where
 *its* median lies, not where the next run's would: a run's 95 % interval covers the long-run median in 5-20 % of the
@@ -35,8 +36,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -47,11 +48,17 @@ from .intervals import Interval
 __all__ = [
     "BLIND",
     "DRIFT",
+    "ONE_WINDOW",
     "RUNS",
     "SPAN",
+    "VERDICTS",
+    "Evidence",
     "Range",
+    "Ruling",
     "Single",
     "Unpaired",
+    "is_open",
+    "judged",
     "judged_ranges",
     "range_of",
     "range_of_windows",
@@ -60,7 +67,8 @@ __all__ = [
 ]
 
 Verdict = Literal["faster", "slower", "same", "undecided"]
-
+VERDICTS = get_args(Verdict)
+"""Of a row that is compared with another one; the other one's is ``baseline``."""
 
 WINDOWS = 6
 """Windows into which one run is cut at least."""
@@ -98,6 +106,72 @@ def verdict(interval: Interval, margin: float) -> Verdict:
     if interval.high < 0 and interval.median < -bound:
         return "faster"
     return "undecided"
+
+
+def is_open(word: object) -> bool:
+    """Whether a row was compared, and that decided nothing."""
+    return str(word) == "undecided"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a verdict rests on, and what speaks against any.
+
+    Attributes:
+        interval: of the log ratio; infinite, or NaN, where its ends are not known. None of a row that was not measured
+            beside its baseline: then ``said`` is what `judged_ranges` made of the two.
+        margin: a fraction.
+        is_near_loop: a side takes hardly longer than the loop around it.
+        void: cause of a `timing.voids.Void`, found in the run's own numbers; empty where there is none.
+        is_used_up: calls of a side did not do the code's work, see `timing.used_up`.
+        is_loaded: other processes slowed down one of two runs.
+        because: what the interval is of, in words; ``if_open`` is added where that decides nothing.
+    """
+
+    interval: Interval | None
+    margin: float
+    said: str | None = None
+    is_near_loop: bool = False
+    void: str = ""
+    is_used_up: bool = False
+    is_loaded: bool = False
+    because: str = ""
+    if_open: str = ""
+
+
+class Ruling(NamedTuple):
+    """The word for a row; None where none is given.
+
+    Attributes:
+        reason: why it is undecided or there is none; how it was decided otherwise. Empty: the interval alone.
+        has_ends: the ends of the interval stand.
+    """
+
+    word: str | None
+    reason: str
+    has_ends: bool = True
+
+
+def judged(found: Evidence) -> Ruling:
+    """The verdict of a row, and why it is that one.
+
+    What speaks against a verdict comes first, and of that what leaves least: near the loop's own cost there is no
+    verdict, a void leaves no interval, and inputs that were used up leave the interval of something else.
+    """
+    if found.is_near_loop:
+        return Ruling(None, "near-loop")
+    if found.interval is None and found.said not in VERDICTS:  # the baseline, or a row that has none
+        return Ruling(found.said, "")
+    if found.void and found.void != "unsteady":  # whose interval says it already
+        return Ruling("undecided", found.void, has_ends=False)
+    if found.is_used_up:
+        return Ruling("undecided", "used-up")
+    word = found.said if found.interval is None else verdict(found.interval, found.margin)
+    if is_open(word):
+        return Ruling(word, found.because + found.if_open or found.void)
+    if found.is_loaded:
+        return Ruling("undecided", f"{found.because}; other processes slowed down one of the runs")
+    return Ruling(word, found.because)
 
 
 def rounds_to_decide(interval: Interval, rounds: int, margin: float) -> float:
@@ -204,8 +278,33 @@ class Single:
     held_up: bool = False
 
 
-def judged_ranges(this: Single, base: Single, baseline: int, margin: float) -> Unpaired:
-    """Compare a time with one of another time, row ``baseline``; ``margin`` is a fraction."""
+ONE_WINDOW = "one run on each engine cannot tell a difference between environments from one between machines"
+
+
+def judged_ranges(
+    this: Single,
+    base: Single,
+    baseline: int,
+    margin: float,
+    *,
+    near_loop: float = -math.inf,
+    on_engines: bool = False,
+) -> Unpaired:
+    """Compare a time with one of another time, row ``baseline``.
+
+    Args:
+        margin: a fraction.
+        near_loop: seconds below which a call is near the loop's own cost, and gets no verdict.
+        on_engines: each was measured on an engine of its own; there one window of time decides nothing, however far the
+            times lie apart.
+    """
+    one = _judged_ranges(this, base, baseline, margin)
+    if on_engines and (this.known is None or base.known is None):
+        one = Unpaired(baseline, one.ratio, 0.0, math.inf, "undecided", ONE_WINDOW)
+    return replace(one, verdict=None) if min(this.median, base.median) < near_loop else one
+
+
+def _judged_ranges(this: Single, base: Single, baseline: int, margin: float) -> Unpaired:
     if not (this.median > 0 and base.median > 0):
         return Unpaired(baseline, math.nan, 0.0, math.inf, "undecided", "one side has no sample")
     ratio = this.median / base.median
@@ -216,10 +315,10 @@ def judged_ranges(this: Single, base: Single, baseline: int, margin: float) -> U
     high = max(known.high, this.median) / min(base_known.low, base.median)
     if not low > 0:
         return Unpaired(baseline, ratio, 0.0, math.inf, "undecided", "a range reaches down to zero")
-    word = verdict(Interval(math.log(ratio), math.log(low), math.log(high)), margin)
-    overlap = "; their ranges overlap" if word == "undecided" and low < 1 < high else ""
-    reason = f"{known} against {base_known}{overlap}"
-    return Unpaired(baseline, ratio, low, high, word, reason)
+    interval = Interval(math.log(ratio), math.log(low), math.log(high))
+    overlap = "; their ranges overlap" if low < 1 < high else ""
+    found = judged(Evidence(interval, margin, because=f"{known} against {base_known}", if_open=overlap))
+    return Unpaired(baseline, ratio, low, high, found.word, found.reason)
 
 
 def _far(this: Single, base: Single, baseline: int, ratio: float) -> Unpaired:

@@ -32,7 +32,7 @@ from torchbench_magic.arrays import Floats
 
 from .intervals import Interval, median_interval, rounds_for_an_interval
 from .samples import Blocks, Subject
-from .verdict import DRIFT, verdict
+from .verdict import DRIFT, is_open, verdict
 
 __all__ = [
     "CO_LOAD",
@@ -250,6 +250,6 @@ def judged_rounds(
         # in spells there is no interval by ranks, and none is needed: no state of the machine makes 1 of 17
         interval = far_apart(log_ratios) or interval
     word = verdict(interval, margin)
-    unknown = word == "undecided" and not math.isfinite(interval.width)
+    unknown = is_open(word) and not math.isfinite(interval.width)
     stands = word == verdict(narrow, margin) and not unknown
     return interval, len(log_ratios), None if stands else Void("unsteady", row, *range_of_parts(log_ratios))

@@ -20,6 +20,7 @@ from .intervals import ALPHA
 from .process_ratios import FEWEST, SPREAD, assumes_normal, least_processes
 from .samples import Subject, are_speeds
 from .used_up import doubts_of_subjects
+from .verdict import is_open
 from .voids import CO_LOAD, LEAST_WAIT, SEVERAL, WAITED, Void, are_held_up
 
 __all__ = [
@@ -78,7 +79,7 @@ def still_valid(made: Comparison) -> str:
     verdicts = made.frame["verdict"]
     compared = [i for i, word in enumerate(verdicts) if not pd.isna(word) and word != "baseline"]
     paired = [i for i in compared if i not in made.unpaired]
-    valid = [i for i in paired if verdicts[i] != "undecided"]
+    valid = [i for i in paired if not is_open(verdicts[i])]
     if not valid:
         return ""
     if len(valid) < len(paired):

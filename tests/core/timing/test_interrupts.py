@@ -19,7 +19,7 @@ from tests.interrupting import PACKAGE, lines_run, with_interrupt_at
 from torchbench_magic.cell_text import Body
 from torchbench_magic.errors import Interrupted
 from torchbench_magic.process.interrupts import interrupts_held
-from torchbench_magic.timing import compare
+from torchbench_magic.script import compare
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.fuzzers import fuzz_points
 from torchbench_magic.timing.plan import Plan

@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 
 from torchbench_magic import units
-from torchbench_magic.insights.operators import is_slow_dtype
 from torchbench_magic.process.peaks import Peaks
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.show.document import Phrase, clipped
@@ -75,7 +74,7 @@ def _parts(row: OpEfficiency, found: Efficiency) -> Iterator[tuple[str, float]]:
         yield kind, row.fault_seconds
         if row.is_bounded and row.roof < _MOST_OF_TIME * rest:
             yield "below-roof", rest
-    elif kind == "compute" and is_slow_dtype(found.peaks, row.dtype):
+    elif kind == "compute" and found.peaks.is_slow(row.dtype):
         yield f"slow-{row.dtype}", row.seconds
     elif kind:
         yield kind, row.seconds

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from tests.results.profiling.insights.built import SOURCE, Did, Op, built_profile
-from torchbench_magic.insights import evidence, outside_torch
-from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.insights import outside_torch
+from torchbench_magic.profiling.profile import VOIDING, Profile
 from torchbench_magic.results import Doubt, Insight
 
 MATMUL = Did(100, 0.001, [Op("aten::mm", 100, 0.2)])
@@ -450,7 +450,7 @@ def test_no_numpy_where_it_is_not_known(line: str) -> None:
 # ---- all kinds --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", sorted(evidence.VOIDING))
+@pytest.mark.parametrize("kind", sorted(VOIDING))
 def test_a_doubt_about_the_figures_silences_all(kind: str) -> None:
     assert not loop("y = y + 1", SMALL, warnings=[Doubt(kind, "Doubtful.")]).insights
     assert loop("y = y + 1", SMALL, warnings=[Doubt("compiled-modules", "Something else.")]).insights

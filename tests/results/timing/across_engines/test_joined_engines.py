@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 from torchbench_magic import load
-from torchbench_magic.cluster.timing import ONE_WINDOW, join_engines
+from torchbench_magic.cluster.timing import join_engines
 from torchbench_magic.errors import InputError
 from torchbench_magic.process.environment import EnginePlace, Environment
 from torchbench_magic.timing.across_runs import side_by_side
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.samples import Subject
-from torchbench_magic.timing.verdict import RUNS, Range
+from torchbench_magic.timing.verdict import ONE_WINDOW, RUNS, Range
 
 from ...samples import HERE, lone, pair
 

@@ -20,12 +20,11 @@ from torchbench_magic.process.code import check_callable
 from torchbench_magic.process.environment import read_commit
 from torchbench_magic.process.frame_owner import users_traceback
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, interrupts_held
-
-from .comparison import Comparison
-from .plan import Plan, Processes, thread_counts
-from .processes import compare_in_processes
-from .run import compare_bodies
-from .task import Task
+from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.plan import Plan, Processes, thread_counts
+from torchbench_magic.timing.processes import compare_in_processes
+from torchbench_magic.timing.run import compare_bodies
+from torchbench_magic.timing.task import Task
 
 __all__ = [
     "Called",
