@@ -25,7 +25,6 @@ RUNS_UP = {
     "rankrun": {"cluster.rank_script"},
     "results": {"timing.comparison"},
     "show.torch_results": {"timing.torch_compare"},
-    "counting.view": {"timing.comparison"},
     "profiling.chrome_trace": {"storage.records"},
     "storage.records": {"cluster.ranks"},
     "storage.store": {"cluster.ranks"},

@@ -31,7 +31,7 @@ def document(comparison: Comparison) -> Document:
     median = float(record["median"])
     name = Phrase(clipped(alternative_name(comparison, 0), LONGEST_NAME), "code")
     facts = Table("facts", _COLUMNS, (Group(tuple(_facts(comparison))),), headless=True)
-    counted = ((Phrase(view.counts_definition(comparison)),),) if comparison.counts else ()
+    counted = ((Phrase(view.counts_definition(comparison.counts)),),) if comparison.counts else ()
     footer = (
         *counted,
         (Phrase("95 % interval: for the median, in this run. Reproducibility: where the median of a rerun would be."),),
