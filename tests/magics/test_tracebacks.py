@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import IPython
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -39,6 +40,7 @@ def test_a_chain_of_exceptions_stays_a_chain(loaded: InteractiveShell, run: Run)
     assert "torchbench_magic" not in shown
 
 
+@pytest.mark.skipif(IPython.version_info < (9,), reason="IPython 8 prints groups itself, one level deep")
 @pytest.mark.parametrize("magic", ["%%timer -n 1 -r 2", "%%tprofile"])
 def test_a_group_of_exceptions_shows_no_frame_of_ours(loaded: Any, run: Run, magic: str) -> None:
     """IPython leaves groups to Python's own printing."""

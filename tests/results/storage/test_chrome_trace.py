@@ -127,7 +127,7 @@ def test_a_trace_may_be_exported_again(tmp_path: Path) -> None:
 
 
 def test_torch_reads_it(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch.profiler._trace_validator")  # not in torch 2.8 and 2.9
     from torch._inductor.analysis.profile_analysis import JsonProfile
     from torch.profiler._trace_validator import validate_trace
 
