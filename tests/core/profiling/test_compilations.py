@@ -314,8 +314,19 @@ def test_under_a_stance_that_forbids_compiling_the_users_error_is_what_comes(tmp
     assert outcome.profile.compilations.empty
 
 
+BROKEN_FOR_GOOD = """%%tprofile
+def f(x, name):
+    for _ in range(2):
+        x = x + 1
+        print(end="")
+    return x
+torch.compile(f, backend="eager")(x, "n")
+"""
+
+
 def test_a_compiler_that_is_switched_off_is_said_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "compile-off" not in [doubt.kind for doubt in recompiled().warnings]
+    assert seen(BROKEN_FOR_GOOD).compilations["fell_back"].notna().any()  # of a function of this name and line
     for name in ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"):
         with monkeypatch.context() as patched:
             patched.setenv(name, "1")
