@@ -392,7 +392,7 @@ def named(name: str, file: str) -> Any:
     return names[name]
 
 
-USERS, TORCHS = "/home/user/data.py", str(Path(torch_worker.__file__))
+USERS, TORCHS = "/of/a/user/data.py", str(Path(torch_worker.__file__))
 LOOPS = named("_worker_loop", TORCHS)
 FETCHES = named("fetch", str(Path(torch_worker.__file__).with_name("fetch.py")))
 GETS = named("get", multiprocessing.queues.__file__)
