@@ -26,6 +26,7 @@ __all__ = [
     "of_torch",
     "ProcessState",
     "all_kinds",
+    "generators",
     "generators_and_filters",
     "in_words",
     "put_generators_and_filters",
@@ -420,7 +421,7 @@ def generators_and_filters() -> dict[str, Any]:
     """Where the random generators of the CPU stand, Python's warning filters, and how deep it calls: by name, for a
     process that is to run this code as if it were here. Filters of the classes of other packages stay: naming one would
     import it there."""
-    found = {kind.name: kind.read() for kind in _generators() if kind.name in _OF_CPU}
+    found = {kind.name: kind.read() for kind in generators() if kind.name in _OF_CPU}
     known = tuple(each for each in warnings.filters if each[2].__module__.partition(".")[0] in _OWN)
     found["warning filters"] = known
     return found | {"recursion limit": sys.getrecursionlimit()}
@@ -429,7 +430,7 @@ def generators_and_filters() -> dict[str, Any]:
 def put_generators_and_filters(found: Mapping[str, Any]) -> None:
     """Put what `generators_and_filters` found."""
     sys.setrecursionlimit(found["recursion limit"])
-    for kind in [*_generators(), *_of_python()]:
+    for kind in [*generators(), *_of_python()]:
         if kind.name in found:
             kind.put(found[kind.name])
 
@@ -444,7 +445,7 @@ def all_kinds() -> list[Kind]:
     found = [*of_torch(), *_of_python()]
     if (numpy := sys.modules.get("numpy")) is not None:
         found += _of_numpy(numpy)
-    return [*found, *_generators()]
+    return [*found, *generators()]
 
 
 # ---- Python and numpy --------------------------------------------------------------------------------------------
@@ -545,7 +546,7 @@ def _of_numpy(numpy: Any) -> list[Kind]:
 _OF_CPU = ("torch generator", "Python generator", "NumPy generator")
 
 
-def _generators() -> list[Kind]:
+def generators() -> list[Kind]:
     """The generators that code draws from unless it says otherwise; an accelerator's where one is in use already."""
     import torch
 

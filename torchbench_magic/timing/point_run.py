@@ -35,6 +35,7 @@ from .task import Task
 from .timed_loop import BlockRequest, Ended, Steps, Timeable, driven
 from .voids import SEVERAL, are_held_up
 from .warmup import TimedCompiles, overheads, warm_up
+from .work import Probe, drift_of
 
 if TYPE_CHECKING:
     from torchbench_magic.counting.count import Job, LibraryJob
@@ -73,6 +74,7 @@ class PointRun:
 
     Attributes:
         blocks: of each alternative; made by `compile`, with ``watched`` and ``wait``.
+        probes: of the alternatives that have one.
         wait: for the device.
         samples, subjects, warnings: what the result is made of.
         rounds: of each thread count.
@@ -92,6 +94,7 @@ class PointRun:
         self.rng = random.Random(self.seed)
         # made ready by `compile`
         self.blocks: list[Timeable] = []
+        self.probes: dict[str, Probe] = {}
         self.watched = WatchedObjects(Plan())
         self.wait = DeviceWait("cpu", set(), self.clocks.wall)
         self.isolation: Isolation | None = None
@@ -129,6 +132,7 @@ class PointRun:
         self._collects |= left.collects
         made, plan = self.code.compile(), self.plan
         self.blocks, self.watched = list(made.blocks), made.watched
+        self.probes = dict(zip(self.task.bodies, made.probes, strict=True)) if made.probes else {}
         self.warnings += made.doubts
         devices = made.watched.versions.devices
         self.wait = DeviceWait(plan.device, devices, self.clocks.wall, with_events=plan.clock == "device")
@@ -158,6 +162,7 @@ class PointRun:
                 isolation.rewind(range(len(self.subjects)))
                 self.compiler.sampling()
                 yield from self._turns()
+                yield from self._recorded_last(isolation)
         finally:
             self.compiler.stop()
             isolation.put_back()
@@ -173,7 +178,10 @@ class PointRun:
             self._tell(f"running the first call of {name}" if name else "running the first call", is_long=True)
             self.watched.once.before_first(name)
             mark = self.compiler.mark()
-            wall, _ = yield BlockRequest(block, 0, 1)
+            if name in self.probes:
+                wall, _ = yield from self.probes[name].recorded()
+            else:
+                wall, _ = yield BlockRequest(block, 0, 1)
             self.compiler.first_called(mark)
             self.watched.once.after_first(name, float(wall))
             isolation.note_first_call(name)
@@ -197,6 +205,8 @@ class PointRun:
             key = len(self.subjects)
             isolation.begin(key, index, name, threads)
             fixed, loop = overheads(block, self.clocks, self.wait.synchronize)
+            if not group and name in self.probes:
+                first[index] = yield from self._recorded_again(name, block, first[index])
             once.warming(name)
             warm = yield from warm_up(block, self.clocks, limit * 1e9, first[index], before, fixed[0])
             if not group:
@@ -213,6 +223,24 @@ class PointRun:
             known |= self.compiler.prepared(mark, index, is_first=not group)
             self.subjects.append(self.code.subject(name, block.source, known))
         return entries
+
+    def _recorded_again(self, name: str, block: Timeable, first_ns: float) -> Steps[float]:
+        """Record the calls after the first; nanoseconds of the first one, with compiling, which no recorded call does."""
+        yield from self.probes[name].recorded_again()
+        if "torch._dynamo" not in sys.modules:
+            return first_ns
+        self._tell(f"running the first call of {name}" if name else "running the first call", is_long=True)
+        self.watched.restore()
+        wall, _ = yield BlockRequest(block, 0, 1)
+        self._other_calls[name] += 1
+        return max(first_ns, float(wall))
+
+    def _recorded_last(self, isolation: Isolation) -> Steps[None]:
+        """Record a call of each alternative after the samples."""
+        for name, entry in zip(self.task.bodies, self.rounds[0].entries, strict=True):
+            if name in self.probes:
+                isolation.enter(entry.measurement)
+                yield from self.probes[name].recorded_last(entry.calls_made, drift_of(entry.times))
 
     def _rounds_of(self, entries: list[Entry], replanned: int = 0, *, held_up: bool = False) -> Rounds:
         assert self.isolation is not None
@@ -327,6 +355,7 @@ class PointRun:
             self.warnings += self.isolation.doubts(list(self.task.bodies))
         self.warnings += [*prints(self.sink.characters), *slowed_by(active_hooks())]
         self.warnings += traced_launches(self.wait.device)
+        self.warnings += self._other_work()
         off = switched_off([self.task.setup_text, *(body.source for body in self.task.bodies.values())])
         self.warnings += [off] if off is not None else []
 
@@ -334,6 +363,7 @@ class PointRun:
         """Alternative -> all calls that were made of it."""
         names = list(self.task.bodies)
         made = Counter(names) + self._other_calls  # its first call
+        made += Counter({name: probe.calls for name, probe in self.probes.items()})
         for at, subject in enumerate(self.subjects):
             made[names[at % len(names)]] += subject.warmup_calls
         return made + self._calls_of(e for r in self.rounds for e in r.entries)
@@ -343,6 +373,18 @@ class PointRun:
         for entry in entries:
             made[names[entry.measurement % len(names)]] += entry.calls_made + entry.untimed_calls
         return made
+
+    def _used_up(self, name: str, entry: Entry) -> tuple[tuple[str, str], ...]:
+        """Why later calls were not the work of the first, as `Subject.used_up` has it."""
+        found = self.watched.once.found(name, entry.times)
+        by_probe = self.probes[name].finding if name in self.probes else None
+        return found or (((by_probe.how, by_probe.evidence),) if by_probe is not None and by_probe.voids else ())
+
+    def _other_work(self) -> list[Doubt]:
+        """What the probes saw that takes no verdict away."""
+        entries = zip(self.probes, self.rounds[0].entries, strict=False)
+        found = [(name, self.probes[name].finding) for name, entry in entries if not self._used_up(name, entry)]
+        return [finding.doubt(name if len(found) > 1 else "") for name, finding in found if finding is not None]
 
     def _said_of_objects(self) -> set[str]:
         """Labels of what is said to be used up, or to be kept, by the alternatives' calls."""
@@ -388,7 +430,7 @@ class PointRun:
                 facts: dict[str, Any] = {"contention": spent, "span": span, "waited": waited, "page_faults": faults}
                 name = names[e.measurement % len(names)]  # a thread count's are in their order
                 facts |= self.compiler.among_samples(e.compiled, subjects[e.measurement].fell_back)
-                used_up = (*self.watched.rebound.get(name, ()), *self.watched.once.found(name, e.times))
+                used_up = (*self.watched.rebound.get(name, ()), *self._used_up(name, e))
                 facts |= {"state": state, "used_up": used_up}
                 facts |= self.code.facts(name)
                 subjects[e.measurement] = replace(subjects[e.measurement], **facts)
@@ -424,11 +466,13 @@ class TimedBlocks:
         blocks: of each alternative, in the order of ``task.bodies``.
         watched: the objects that they read.
         doubts: what was seen as they were made.
+        probes: that record some calls of each; none where the code is no Python.
     """
 
     blocks: Sequence[Timeable]
     watched: WatchedObjects
     doubts: Sequence[Doubt] = ()
+    probes: Sequence[Probe] = ()
 
 
 class TimedCode(Protocol):

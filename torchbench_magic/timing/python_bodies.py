@@ -28,6 +28,7 @@ from .samples import Subject
 from .sweep import Point
 from .task import InputsRead, Task, given_names, own_inputs, unused_inputs
 from .timed_loop import Block, BlockAround, Ended, compile_block
+from .work import VALUE, Probe
 
 if TYPE_CHECKING:
     from torchbench_magic.counting.count import Job
@@ -110,8 +111,13 @@ class PythonBodies:
         others = [variant.names for variant in task.variants.values() if variant.names is not None]
         objects.once = watched(task.bodies, blocks, names, task.plan, objects.inputs, others)
         starts = {name: variant.before for name, variant in task.variants.items() if variant.before is not None}
+        probes = []
+        for name, body in task.bodies.items():
+            code = self._block(name, body, with_value_kept)
+            probes.append(Probe(_Started(code, starts[name]) if name in starts else code, code, objects.before_block))
         named = zip(task.bodies, blocks, strict=True)
-        return TimedBlocks([_Started(b, starts[name]) if name in starts else b for name, b in named], objects, doubts)
+        started = [_Started(b, starts[name]) if name in starts else b for name, b in named]
+        return TimedBlocks(started, objects, doubts, probes)
 
     def _bound_before(self) -> dict[str, str]:
         """Name -> who bound it to what is not the notebook's: the setup, a sweep's axis, a fuzzer that drew it."""
@@ -121,14 +127,13 @@ class PythonBodies:
         found = {n: who for n, who in (by_point | by_setup).items() if given.get(n, absent) is not self.names.get(n)}
         return {n: who for n, who in found.items() if n != "__builtins__" and n not in self.task.implied}
 
-    def _block(self, name: str, body: Body) -> Block:
-        """An alternative's code, over the run's names or over its own."""
+    def _block(self, name: str, body: Body, *more: Callable[[ast.Module], ast.Module]) -> Block:
+        """An alternative's code, over the run's names or over its own; changed by ``more`` at last."""
         task, variant = self.task, self.task.variants.get(name)
-        if variant is None:
-            return compile_block(body, self.names, flags=task.flags, transform_ast=task.transform_ast)
-        transforms = [each for each in (task.transform_ast, variant.transform) if each is not None]
+        by_variant = variant.transform if variant is not None else None
+        transforms = [each for each in (task.transform_ast, by_variant, *more) if each is not None]
         transform = (lambda tree: reduce(lambda so_far, each: each(so_far), transforms, tree)) if transforms else None
-        own = self.names if variant.names is None else variant.names
+        own = self.names if variant is None or variant.names is None else variant.names
         return compile_block(body, own, flags=task.flags, transform_ast=transform)
 
     def _tree(self, body: Body) -> ast.Module:
@@ -152,6 +157,14 @@ class PythonBodies:
 
         task, body = self.task, self.task.bodies[name]
         return Job(body, self.names, counting.number, threads, counting.form, task.flags, task.transform_ast)
+
+
+def with_value_kept(tree: ast.Module) -> ast.Module:
+    """The same code with the value of its last expression bound to `VALUE`."""
+    if tree.body and isinstance(last := tree.body[-1], ast.Expr):
+        bound = ast.copy_location(ast.Assign([ast.Name(VALUE, ast.Store())], last.value), last)
+        tree.body[-1] = ast.fix_missing_locations(bound)
+    return tree
 
 
 class _Started(BlockAround):

@@ -30,6 +30,8 @@ _SAID = {
     "state": "`{0}` grows with every call: later calls did more than earlier ones",
     "bound": "`{0}` grows with every call: later calls did more than earlier ones",
     "shrinks": "`{0}` gets shorter with every call: later calls did less than earlier ones",
+    "less": "later calls did not do the work of the first: {0}",
+    "more": "each call does more than the one before: {0}",
     "shared": "one alternative changes `{0}`, and another was timed with the change",
     "global": "one alternative changes `{0}`, and another was timed with the change",
     "own": "the code assigns to {0} reads the global of that name, which did not change",
@@ -59,6 +61,9 @@ _DONE = {
     "file": "Open it in the body, or give `--restore`.",
     "cache": "Time what it wraps (`{0}.__wrapped__(...)`), or call `{0}.cache_clear()` in the body.",
     "memo": "Empty it in the body to time the work; fill it in setup to time the use of the result.",
+    "less": "Create or fill in the code what a call uses up or keeps, or give `--restore`, which puts it back before each"
+    " call. To time the later state, run the code once in setup.",
+    "more": "Create or copy it in the code, so that every call starts from the same state.",
     "shared": "Set it in each alternative, or give each an object of its own in the setup section (`copy.deepcopy`; an"
     " optimizer is made anew, for the parameters of the copy).",
     "global": "Set it at the start of each alternative, or restore it at the end of the one that changes it.",

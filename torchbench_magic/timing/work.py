@@ -1,0 +1,742 @@
+"""Do later calls of code do the work of its first call? Calls are recorded, and compared.
+
+Of an alternative its first call is recorded, two after it, and one after the samples: *what ran* (the user's lines with
+counts and seconds, torch's operators with shapes and elements, calls into Python libraries) and *what was there* before
+it (`work_state`). `Probe.judged` compares the first with the later ones:
+
+* void: most of the first call's work did not run again, or each call does more than the one before. What ran can void by
+  itself; what was there cannot: it is put to the test, the state before the first call put back and the code called.
+* doubt: a part did not run again, a switch was set and other code ran, or only time tells.
+* neither: the same work. Values that differ are no sign: training, counters and random data change in each call.
+
+Each recorded call draws the same random numbers. The recording exists only within it: the timed calls run as they would
+without. What it cannot see is told in docs/method.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import resource
+import statistics
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cache
+from types import CodeType, FrameType
+from typing import Any
+
+from torchbench_magic.process.code import names_used
+from torchbench_magic.process.frame_owner import is_users_file
+from torchbench_magic.process.interrupts import interrupts_held, interrupts_let_through
+from torchbench_magic.results import Doubt
+from torchbench_magic.units import seconds_text
+
+from .timed_loop import FAILED, Block, BlockAround, BlockRequest, Steps, Timeable
+from .work_state import OF_PROCESS, Kept, Left, Reached, Seen, generators_among, is_switch, plain_label, reach, seen, seen_of
+
+__all__ = ["VALUE", "Finding", "Probe", "drift_of"]
+
+LINES, OPERATORS = 20_000, 5_000
+"""Lines and Python calls, and operators, that are recorded of one call: some 100 ms at most."""
+LOST, MOST = 0.4, 0.5
+"""Share of the first call's work that later calls lack: from here a doubt, from here void."""
+MORE = 1.5
+"""Times as much work, or time, that is more."""
+NOISE, COLD, WAITED = 3e-6, 5e-5, 1e-3
+"""Seconds that are not told apart; that the Python of a cold operator counts for at most; from which a line waited."""
+VALUE = "__tb_value"
+"""The name that the value of the code is bound to in a recorded call."""
+LONG = 0.5
+"""Seconds of a call from which on none is made only to look."""
+AGAIN = 8
+"""Calls in which work that seems lost may come again before it is said to be."""
+
+
+# ---- what ran --------------------------------------------------------------------------------------------------------
+
+Line = tuple[int, int]
+"""Id of a code object, whose hash would be slow, and a line."""
+
+
+@dataclass
+class Work:
+    """One recorded call.
+
+    Attributes:
+        lines: times that each of the user's lines ran.
+        seconds: its own, with C and library code, without operators.
+        codes: id -> code object.
+        operators: (operator, inputs, flags) -> times.
+        elements: of each of them, what it reads and writes; a view counts as one.
+        of_line: operators that ran on a line.
+        cold: lines that ran an operator for the first time in the process.
+        in_operators: seconds.
+        cut: "lines" or "operators", of which there were more than are recorded.
+        library: calls of functions of libraries written in Python.
+        imported: modules.
+        wall, cpu: seconds; ``cpu`` of the calling thread, in which others on the machine have no part.
+        error: of an exception that it raised.
+        before: what was there.
+        gave: name -> what it was bound to; `VALUE` the value of the code.
+        overhead: seconds that the recording took.
+    """
+
+    lines: Counter[Line] = field(default_factory=Counter)
+    seconds: dict[Line, float] = field(default_factory=dict)
+    codes: dict[int, CodeType] = field(default_factory=dict)
+    operators: Counter[Any] = field(default_factory=Counter)
+    elements: dict[Any, int] = field(default_factory=dict)
+    of_line: Counter[Line | None] = field(default_factory=Counter)
+    cold: set[Line | None] = field(default_factory=set)
+    in_operators: float = 0.0
+    cut: set[str] = field(default_factory=set)
+    library: int = 0
+    imported: int = 0
+    wall: float = 0.0
+    cpu: float = 0.0
+    before: dict[str, Seen] = field(default_factory=dict)
+    gave: dict[str, Seen] = field(default_factory=dict)
+    overhead: float = 0.0
+
+    @property
+    def amounts(self) -> tuple[int, int, int]:
+        """Elements that operators touched, lines that ran, calls into libraries."""
+        touched = sum(self.elements[key] * n for key, n in self.operators.items())
+        return touched, sum(self.lines.values()), self.library
+
+
+class _Lines:
+    """Counts the user's lines and their time by ``sys.settrace``.
+
+    Time is that of the processor and what the line waited, but not what it lost to others on a busy machine.
+    """
+
+    def __init__(self, work: Work, code: CodeType | None = None) -> None:
+        self.work, self._left, self._code, self.thread = work, LINES, code, threading.get_ident()
+        self._is_users: dict[str, bool] = {}
+        self._returned: Line | None = None  # the line that returned last, while its caller's line goes on
+        self.stack: list[Line | None] = [None]
+        self.resume()
+
+    def resume(self) -> None:
+        """What was spent since the last reading is nobody's."""
+        self._cpu, self._wall, self._lost = time.thread_time(), time.perf_counter(), _preempted()
+
+    def called(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """The trace function of all frames: a local one for the user's."""
+        file = frame.f_code.co_filename
+        if (users := self._is_users.get(file)) is None:
+            users = self._is_users[file] = is_users_file(file)
+        self._stop_in_time()
+        if not users:
+            self.work.library += not file.startswith("<frozen importlib")
+            return None
+        self.spend(self._returned)  # C code that calls it again and again, as sum(g): that is work for its items
+        self.stack.append(None)
+        self.work.codes[id(frame.f_code)] = frame.f_code
+        return self._in_frame
+
+    def _in_frame(self, frame: FrameType, event: str, arg: Any) -> Any:
+        self.spend()
+        self._returned = None
+        if event == "line":
+            at = self.stack[-1] = id(frame.f_code), frame.f_lineno
+            self.work.lines[at] += 1
+            self._stop_in_time()
+        elif event == "return" and len(self.stack) > 1:
+            self._returned = self.stack.pop()
+            if frame.f_code is self._code:
+                bound = {n: v for n, v in frame.f_locals.items() if n == VALUE or not n.startswith("__tb_")}
+                self.work.gave = {name: seen_of(value) for name, value in bound.items()}
+        return self._in_frame
+
+    @property
+    def events(self) -> int:
+        """How many were recorded."""
+        return LINES - max(self._left, 0)
+
+    def _stop_in_time(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            sys.settrace(None)
+            self.work.cut.add("lines")
+
+    def spend(self, on: Line | None = None) -> None:
+        """What was spent since the last reading is a line's, the present one's by default."""
+        cpu, wall = time.thread_time(), time.perf_counter()
+        took = cpu - self._cpu
+        if wall - self._wall - took > WAITED:  # it waited, or others took the core from it
+            before, self._lost = self._lost, _preempted()
+            took = took if self._lost > before else wall - self._wall
+        if (at := on or self.stack[-1]) is not None:
+            self.work.seconds[at] = self.work.seconds.get(at, 0.0) + took
+        self._cpu, self._wall = cpu, wall
+
+    def in_thread(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """The trace function of threads that the code starts: counts only."""
+        if not is_users_file(frame.f_code.co_filename):
+            return None
+        if event == "line":
+            self.work.codes[id(frame.f_code)] = frame.f_code
+            self.work.lines[id(frame.f_code), frame.f_lineno] += 1
+        return self.in_thread
+
+
+def _preempted() -> int:
+    """How often others took the core from this thread, which is then behind without having waited for anything."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+
+
+@cache
+def _seconds_of_an_event() -> float:
+    """What recording a line takes."""
+    code = compile("for _ in range(1000):\n    pass\n", "<recorded>", "exec")
+    work = Work()
+    lines, before, began = _Lines(work), sys.gettrace(), time.perf_counter()
+    sys.settrace(lines.called)
+    try:
+        exec(code, {})
+    finally:
+        sys.settrace(before)
+    return (time.perf_counter() - began) / max(lines.events, 1)
+
+
+_seen_operators: set[Any] = set()
+"""What this process has run."""
+
+
+@cache
+def _operators_mode() -> type:
+    """The class, made once torch is there: counts operators below autograd and autocast, so those of a backward pass
+    and casts too."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Operators(TorchDispatchMode):
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:  # else its first operator imports the compiler: 2 s
+            return False
+
+        def __init__(self, work: Work, lines: _Lines) -> None:
+            super().__init__()
+            self._work, self._lines, self._left = work, lines, OPERATORS
+
+        def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self._left -= 1
+            if self._left < 0:
+                self._work.cut.add("operators")
+                return op(*args, **(kwargs or {}))
+            entered = time.perf_counter()
+            if is_here := threading.get_ident() == self._lines.thread:  # a backward pass on a device has its own
+                self._lines.spend()
+            began, wall = time.thread_time(), time.perf_counter()
+            made = op(*args, **(kwargs or {}))
+            self._work.in_operators += time.thread_time() - began
+            entered += time.perf_counter() - wall
+            with contextlib.suppress(Exception):  # a tensor that cannot be asked
+                self._note(op, [*args, *(kwargs or {}).values()], made)
+            if is_here:
+                self._lines.resume()
+            self._work.overhead += time.perf_counter() - entered
+            return made
+
+        def _note(self, op: Any, given: list[Any], made: Any) -> None:
+            work, tensors = self._work, [t for each in given for t in _tensors(each)]
+            flags = torch.is_grad_enabled(), *(each for each in given if isinstance(each, bool))  # `training`, say
+            key = op, tuple((*t.shape, str(t.dtype), t.requires_grad) for t in tensors), flags
+            work.operators[key] += 1
+            at = self._lines.stack[-1]
+            work.of_line[at] += 1
+            if op not in _seen_operators:
+                _seen_operators.add(op)
+                work.cold.add(at)
+            if key not in work.elements:
+                returned = [r.alias_info for r in op._schema.returns if r.alias_info is not None]
+                is_view = any(not each.is_write for each in returned)
+                work.elements[key] = 1 if is_view else 1 + sum(t.numel() for t in [*tensors, *_tensors(made)])
+
+    def _tensors(value: Any) -> list[Any]:
+        several = value if isinstance(value, (list, tuple)) else (value,)
+        return [each for each in several if isinstance(each, torch.Tensor)]
+
+    return Operators
+
+
+@contextlib.contextmanager
+def _uncompiled() -> Iterator[None]:
+    """Compiled functions run as written, so that no recorded call compiles and all are of one kind.
+
+    A dispatch mode without this has torch mark a frame that is not compiled yet as one to skip, for good.
+    """
+    import torch
+
+    is_loaded = "torch._dynamo" in sys.modules
+    with torch.compiler.set_stance("force_eager") if is_loaded else contextlib.nullcontext():
+        yield
+    if not is_loaded and "torch._dynamo" in sys.modules:  # the code loaded it just now: only what it marked is forgotten
+        torch._dynamo.reset()
+
+
+class _Around(BlockAround):
+    """A block that is run with something round it; ``thread_ns``: its processor time, of the calling thread."""
+
+    def __init__(self, block: Timeable, around: Callable[[], AbstractContextManager[object]]) -> None:
+        self.block, self._around, self.thread_ns = block, around, 0
+
+    def start(self, replica: int, calls: int, clocks: Any, sync: Any) -> Any:
+        if self.is_async:
+            return self._awaited(replica, calls, clocks, sync)
+        with self._measured():
+            return self.block.start(replica, calls, clocks, sync)
+
+    async def _awaited(self, replica: int, calls: int, clocks: Any, sync: Any) -> Any:
+        with self._measured():
+            return await self.block.start(replica, calls, clocks, sync)
+
+    @contextlib.contextmanager
+    def _measured(self) -> Iterator[None]:
+        with interrupts_held(), self._around():
+            began = time.thread_time_ns()
+            try:
+                with interrupts_let_through((__name__,)):
+                    yield
+            finally:
+                self.thread_ns = time.thread_time_ns() - began
+
+
+# ---- the probe -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is said of an alternative.
+
+    Attributes:
+        how: "less", later calls lack work; "more", each call does more; "part", "time": a doubt only.
+        evidence: a clause.
+    """
+
+    how: str
+    evidence: str
+
+    @property
+    def voids(self) -> bool:
+        return self.how in ("less", "more")
+
+    def doubt(self, name: str) -> Doubt:
+        """Of an alternative that keeps its verdict."""
+        of = f" of `{name}`" if name else ""
+        text = f"The first call{of} did more than later ones, or other work: {self.evidence}."
+        way = "If the times are to include it, create or fill it in the code, or give `--restore`."
+        return Doubt("other-work", text, way, {"name": name, "how": self.how, "evidence": self.evidence})
+
+
+def drift_of(times: Sequence[float]) -> float:
+    """The median of the last quarter over that of the first; 1 where they are too few."""
+    quarter = len(times) // 4
+    return statistics.median(times[-quarter:]) / statistics.median(times[:quarter]) if quarter >= 4 else 1.0
+
+
+class Probe:
+    """Records calls of one alternative; made before its first call. `forget` lets go of what it holds.
+
+    Args:
+        block: calls the code, with its value bound to `VALUE`.
+        code: the block itself, that it may be around.
+        before: run before each call, `--restore`; the state before the first call is then that of each.
+
+    Attributes:
+        calls: that were made of the code beside its first, and that nobody else counts.
+        finding: what they come to, as far as is known.
+    """
+
+    def __init__(self, block: Timeable, code: Block, before: Callable[[], None] | None = None) -> None:
+        self._block, self._code, self._before = block, code, before
+        self._namespace = code.replicas[0].__globals__
+        self._works: list[Work] = []
+        self._plain = 0
+        self.calls = -1
+        self.finding: Finding | None = None
+        if self._compiles():
+            import torch._dynamo  # noqa: F401  # as the first call would: `_uncompiled` must come before it
+        reached = self._reach()
+        self._kept = Kept(reached)
+        self._random = [(read, put, read()) for read, put in generators_among(reached)]
+
+    def _compiles(self) -> bool:
+        called = (one.value for one in self._reach().values())
+        codes = [self._code.replicas[0].__code__, *(v.__code__ for v in called if hasattr(v, "__code__"))]
+        own = (code for code in codes if isinstance(code, CodeType) and is_users_file(code.co_filename))
+        return any({"torch", "compile"} <= {*names_used(code)} for code in own)
+
+    def _reach(self) -> dict[str, Reached]:
+        return reach(self._namespace, self._code.names, [self._code.replicas[0].__code__])
+
+    def forget(self) -> None:
+        """Let go of what is held of the code's."""
+        self._kept, self._random = Kept({}), []
+
+    def recorded(self, *, is_tried: bool = False) -> Steps[tuple[int, int]]:
+        """One recorded call; its reading without what the recording took."""
+        if self._before is not None:
+            self._before()
+        work = Work(before=seen(self._reach()))
+        call = _Around(self._block, lambda: self._recording(work))
+        wall, cpu = reading = yield BlockRequest(call, 0, 1, is_tried=is_tried)
+        self._works.append(work)
+        self.calls += 1
+        if reading == FAILED:
+            return FAILED
+        spent = sum(work.seconds.values()) + work.in_operators
+        return max(wall - round(work.overhead * 1e9), round(min(spent * 1e9, wall))), cpu
+
+    def recorded_again(self) -> Steps[None]:
+        """The calls after the first, and what is known then."""
+        for _ in range(2):
+            if self._works[-1].wall <= LONG or len(self._works) == 1:
+                yield from self.recorded()
+        self.finding = yield from self._judged()
+
+    def recorded_last(self, plain: int, drift: float) -> Steps[None]:
+        """The call after the samples, and what is known then.
+
+        Args:
+            plain: how many calls were made meanwhile.
+            drift: the median time of the last quarter of the samples over that of the first.
+        """
+        self._plain = plain
+        if self.finding is None and self._works[-1].wall <= LONG and (yield from self.recorded(is_tried=True)) != FAILED:
+            self.finding = yield from self._judged(drift)
+        self.forget()
+
+    @contextlib.contextmanager
+    def _recording(self, work: Work) -> Iterator[None]:
+        """Count lines and operators within, with the random numbers of the first call; put back what is set for it."""
+        now = [read() for read, _, _ in self._random]
+        for _, put, state in self._random:
+            put(state)
+        lines, tracer = _Lines(work, self._code.replicas[0].__code__), sys.gettrace()
+        in_threads, event = threading.gettrace(), _seconds_of_an_event()
+        work.imported = -len(sys.modules)
+        try:
+            with _uncompiled(), _operators_mode()(work, lines):
+                threading.settrace(lines.in_thread)
+                wall, cpu = time.perf_counter(), time.thread_time()
+                lines.resume()
+                sys.settrace(lines.called)
+                try:
+                    yield
+                finally:
+                    sys.settrace(tracer)
+                    threading.settrace(in_threads)
+                    work.wall, work.cpu = time.perf_counter() - wall, time.thread_time() - cpu
+        finally:
+            work.imported += len(sys.modules)
+            work.overhead += lines.events * event
+            for (_, put, _), state in zip(self._random, now, strict=True):  # timed calls go on from where they were
+                put(state)
+
+    # ---- the comparison ----------------------------------------------------------------------------------------------
+
+    def _judged(self, drift: float = 1.0) -> Steps[Finding | None]:
+        """What the recorded calls come to; it may call the code some more times."""
+        found = self._by_what_ran()
+        if found is not None and (yield from self._happens_again()):
+            found = None  # chance: the work of a call is not always the same
+        if not (found and found.voids) and self._before is None and (len(self._works) < 4 or self._moving):
+            found = (yield from self._by_test(found)) or found
+        return found or self._by_what_it_gave() or self._by_time(drift)
+
+    @property
+    def _first(self) -> Work:
+        return self._works[0]
+
+    @property
+    def _later(self) -> list[Work]:
+        return self._works[1:]
+
+    @property
+    def _settled(self) -> list[str]:
+        """Labels of what the first call left changed, and no call after it."""
+        was, now = self._first.before, self._later[0].before
+        return [
+            label
+            for label in dict.fromkeys([*was, *now])
+            if was.get(label) != now.get(label) and all(w.before.get(label) == now.get(label) for w in self._later)
+        ]
+
+    @property
+    def _moving(self) -> list[str]:
+        """Labels of what grows, or shrinks, with every call."""
+        if len(self._later) < 3:
+            return []
+        sizes = {k: [w.before[k].size if k in w.before else None for w in self._later] for k in self._later[0].before}
+        counted = {k: n for k, n in sizes.items() if all(isinstance(each, int) for each in n)}
+        return [k for k, n in counted.items() if len({*n}) == len(n) and n in (sorted(n), sorted(n, reverse=True))]
+
+    def _by_what_ran(self) -> Finding | None:
+        first, later = self._first, self._later
+        share, text = min(lacks(first, work) for work in later)
+        lost = [lacks(first, work)[0] for work in later]
+        varies = max((lacks(a, b)[0] for a in later for b in later), default=0.0)
+        more, more_text = lacks(later[-1], first, ("the last call", "the first one"))
+        settled = self._settled
+        switches = [k for k in settled if self._is_switched(k)]
+        if (rising := self._rising()) is not None:
+            return Finding("more", self._growth(rising) + self._cause(self._moving or settled))
+        if len(later) > 2 and _ends(lost):
+            return Finding("less", lacks(first, later[-1], ("the first call", "the last one"))[1])
+        if share >= min(0.9, LOST + 2 * varies):
+            return Finding("less" if share >= MOST else "part", text + self._cause(switches or settled))
+        if switches and max(share, more) > 0.01:
+            return Finding("part", (text if share > more else more_text) + self._cause(switches))
+        return None
+
+    def _is_switched(self, label: str) -> bool:
+        was, now = self._first.before, self._later[0].before
+        return label in was and label in now and is_switch(was[label], now[label])
+
+    def _rising(self) -> int | None:
+        """Which of `Work.amounts` rises from call to call, far beyond one step."""
+        if len(self._later) < 3:
+            return None
+        far = min(5.0, self._plain / 2)
+        columns = zip(*(work.amounts for work in self._later), strict=True)
+        found = (
+            i for i, (a, b, c) in enumerate(columns) if a < b < c and c >= MORE * a and c - a >= far * (b - a)
+        )
+        return next(found, None)
+
+    def _growth(self, which: int) -> str:
+        """How each call does more: by shapes, else sizes, else lines; never by two equal numbers."""
+        early, late = self._later[0], self._later[-1]
+        if which == 0 and (text := _shapes_apart(early, late)):
+            return text
+        for label in self._moving:
+            sizes = [work.before[label].size for work in self._later]
+            if sizes[0] < sizes[-1] and early.before[label].kind != OF_PROCESS and not isinstance(sizes[0], Left):
+                return f"`{plain_label(label)}` held {sizes[0]:,} items in the second call and {sizes[-1]:,} in the last"
+        _, text = lacks(late, early, ("the last call", "the second one"))
+        if text:
+            return text
+        before, after = early.amounts[which], late.amounts[which]
+        what = ("operators touched {:,} elements", "{:,} lines ran", "libraries' functions were called {:,} times")[which]
+        return f"{what.format(before)} in the second call and {after:,} in the last"
+
+    def _happens_again(self) -> Steps[bool]:
+        """Whether one of some more calls does the work that seemed lost; random generators run on meanwhile."""
+        if self._works[-1].wall > LONG / 10:
+            return False
+        rising = self._rising()
+        mark, (self._random, random) = len(self._works), ([], self._random)
+        most = self._later[-1].amounts
+        try:
+            for _ in range(AGAIN):
+                reading = yield from self.recorded(is_tried=True)
+                extra = self._works.pop()
+                if reading == FAILED:
+                    return False
+                if extra.amounts[rising] < 0.9 * most[rising] if rising is not None else lacks(self._first, extra)[0] < LOST / 2:
+                    return True
+        finally:
+            self._random = random
+            del self._works[mark:]
+        return False
+
+    def _by_test(self, ran: Finding | None) -> Steps[Finding | None]:
+        """State that the first call left, or that moves, put to the test: is a call from the state before it longer?
+
+        Args:
+            ran: a doubt by what ran.
+        """
+        settled, moving = self._settled, self._moving
+        now = self._reach()
+        homes = {k.rpartition(".")[0] for k in (*settled, *moving) if "." in k}
+        labels = [*settled, *moving, *homes, *(f"{home}.__dict__" for home in homes)]
+        put_backs = self._kept.put_backs(labels, now) if settled or moving else None
+        if put_backs is None or self._works[-1].wall > LONG:
+            return None
+        if (pair := (yield from self._timed_from(put_backs))) is None:
+            return None
+        before, present = pair
+        first, later = self._first, self._later
+        usual = sorted(work.cpu for work in later)[len(later) // 2]
+        share, lost = min(lacks(first, work) for work in later)
+        starts = share > 1e-3 or first.library > 1.1 * later[0].library + 10
+        least = 4.0 if starts else MORE if usual < 2 * COLD else 1.25  # a little that only a first call does
+        if abs(before - present) <= NOISE or max(pair) <= least * min(pair):
+            return None
+        text = (
+            f"a call takes {seconds_text(before)} from the state before the first call and {seconds_text(present)} from"
+            f" the present one"
+        )
+        text += f"; {lost}" if share > 0.05 else self._cause(moving or settled)
+        return Finding("less" if max(pair) > (MORE if moving else 4) * min(pair) else "part", text)
+
+    def _timed_from(self, states: Sequence[Callable[[], None]]) -> Steps[tuple[float, float] | None]:
+        """Seconds of a call from each of two states, in turns, the shortest of three; None where one raised."""
+        times: tuple[list[float], list[float]] = ([], [])
+        try:
+            for _ in range(3 if self._first.wall < LONG / 5 else 1):
+                for put_back, into in zip(states, times, strict=True):
+                    put_back()
+                    tried = _Around(self._block, contextlib.nullcontext)
+                    wall, _ = yield BlockRequest(tried, 0, 1, is_tried=True)
+                    self.calls += 1
+                    if wall == FAILED[0]:
+                        return None
+                    # a busy machine has no part in processor time; of a call that waits it says nothing
+                    into.append((tried.thread_ns if tried.thread_ns > wall / 10 else wall) / 1e9)
+        finally:
+            states[-1]()
+        return min(times[0]), min(times[1])
+
+    def _by_what_it_gave(self) -> Finding | None:
+        """Whether what the first call gave is empty in all later ones, or an iterator has nothing left."""
+        first, later = self._first, self._later
+        ratio = first.cpu / max(sorted(work.cpu for work in later)[len(later) // 2], NOISE)
+        for name, made in first.gave.items():
+            others = [work.gave.get(name) for work in later]
+            if not _is_something(made) or any(one is None or _is_something(one) for one in others):
+                continue
+            if ratio > 5 or isinstance(made.size, int):
+                what = "the value" if name == VALUE else f"`{name}`"
+                texts = [_value_text(one) for one in (made, others[-1]) if one is not None]
+                return Finding("less", f"{what} was {texts[0]} in the first call and {texts[1]} in later ones")
+        was, last = first.before, later[-1].before
+        for k, entry in was.items():
+            if isinstance(entry.size, Left) and entry.size > 0 and k in last and last[k].size == 0:
+                text = f"`{plain_label(k)}` had {entry.size:,} items left before the first call and none in the end"
+                return Finding("less", text)
+        return None
+
+    def _by_time(self, drift: float) -> Finding | None:
+        """What only counts of the process, values and times tell: no more than a doubt."""
+        first, later, settled = self._first, self._later, self._settled
+        was = first.before
+        for k in self._moving:
+            sizes = [work.before[k].size for work in later]
+            if k in was and was[k].kind == OF_PROCESS and sizes[-1] > sizes[0]:
+                return Finding("part", f"the number of {k} grows with every call, from {sizes[0]:,} to {sizes[-1]:,}")
+        usual = sorted(work.cpu for work in later)[len(later) // 2]
+        slow = later[-1].cpu > MORE * max(work.cpu for work in later[:-1]) + COLD if len(later) > 2 else False
+        if drift > 1.25 and slow:
+            text = f"the last call took {seconds_text(later[-1].cpu)}, the second {seconds_text(later[0].cpu)}"
+            return Finding("time", f"{text}: calls get slower")
+        if first.imported:
+            return None
+        ratio, fewer = first.cpu / max(usual, NOISE), max(work.library for work in later)
+        if first.library > 1000 and first.library > 20 * fewer:
+            times = f"{first.library:,} times in the first call and {fewer:,} in later ones"
+            return Finding("time", f"functions of Python libraries were called {times}")
+        values = any(k in was and was[k][:2] == later[0].before.get(k, (0, 0))[:2] and isinstance(was[k].size, tuple) for k in settled)
+        told = f"the first call took {seconds_text(first.cpu)}, later ones {seconds_text(usual)}{self._cause(settled)}"
+        if not first.operators and first.cpu > 1e-3 and ((ratio > 20 and settled) or (ratio > 4 and values)):
+            return Finding("time", told)
+        if first.wall > 1 and ratio > 1000:
+            return Finding("time", f"{told}, and nothing seen explains it")
+        return None
+
+    def _cause(self, labels: Sequence[str]) -> str:
+        """The likely reason, of what the first call left changed: a switch, a size, a value."""
+        was, now = self._first.before, self._later[-1].before
+        known = [k for k in labels if k in now and now[k].kind != OF_PROCESS and not k.endswith("'") and k.count("·") < 2]
+        known.sort(key=lambda k: (k.count("·"), k.count(".")))  # what has a name of its own first
+        pairs = [(plain_label(k), was.get(k), now[k]) for k in known]
+        for name, then, here in pairs:
+            if then is not None and is_switch(then, here):
+                a, b = (_shape(each.size) if isinstance(each.size, tuple) else repr(each.digest) for each in (then, here))
+                return f"; `{name}` was {a}, then {b}"
+        for name, then, here in pairs:
+            if then is not None and type(then.size) is type(here.size) is int and then.size != here.size:
+                return f"; `{name}` held {then.size:,}, then {here.size:,} items"
+        return next((f"; `{name}` was {'made' if then is None else 'changed'}" for name, then, _ in pairs), "")
+
+
+def _ends(lost: Sequence[float]) -> bool:
+    """Whether the work of the first call ran on for some calls and is gone in the last."""
+    share, last = min(lost), lost[-1]
+    if last <= share + 0.2:
+        return False
+    return (list(lost) == sorted(lost) and last > 0.9) or (max(lost[:-1]) < 0.05 and last >= LOST)
+
+
+def lacks(one: Work, other: Work, names: tuple[str, str] = ("the first call", "later ones")) -> tuple[float, str]:
+    """Share of the work of ``one`` that ``other`` did not do; its largest part in words.
+
+    Python's part of the time is shared out by the seconds of each line, that of the operators by their elements: a first
+    operator is slow for reasons of its own (threads, allocators, kernels), and how many elements it has does not change.
+    """
+    own = {
+        at: min(s, COLD * one.of_line[at]) if at in one.cold else s for at, s in one.seconds.items() if one.lines[at]
+    }
+    seconds = {at: s * max(0.0, 1 - other.lines[at] / one.lines[at]) for at, s in own.items()}
+    elements = {key: one.elements[key] * max(0, n - other.operators[key]) for key, n in one.operators.items()}
+    # of a call that was not recorded to its end nobody knows what it lacks
+    seconds, elements = {} if "lines" in other.cut else seconds, {} if "operators" in other.cut else elements
+    each = one.in_operators / (one.amounts[0] or 1)
+    by_line, by_operator = sum(seconds.values()), sum(elements.values()) * each
+    if by_line + by_operator <= 0:
+        return 0.0, ""
+    if max(seconds.values(), default=0.0) >= max(elements.values(), default=0) * each:
+        at = max(seconds, key=lambda k: seconds[k])
+        what, ran, again = _line_text(one.codes[at[0]], at[1]), one.lines[at], other.lines[at]
+        at_least = "at least " if "lines" in one.cut and ran > 1 else ""
+    else:
+        key = max(elements, key=lambda k: elements[k])
+        what, ran, again = _operator_text(key), one.operators[key], other.operators[key]
+        at_least = "at least " if "operators" in one.cut and ran > 1 else ""
+    text = f"{what} ran {at_least}{_times(ran)} in {names[0]} and {_times(again)} in {names[1]}"
+    return (by_line + by_operator) / (sum(own.values()) + one.in_operators), text
+
+
+def _shapes_apart(early: Work, late: Work) -> str:
+    """An operator that touched more in the later call, with its shapes; empty where counts alone differ."""
+    first: dict[Any, tuple[int, Any]] = {}
+    most = (0, "")
+    for work in (early, late):
+        for key in work.operators:
+            op, touched = key[0], work.elements[key]
+            if work is early:
+                first[op] = max(first.get(op, (0, ())), (touched, key), key=lambda each: each[0])
+            elif op in first and touched - first[op][0] > most[0] and key[1] != first[op][1][1]:
+                shapes = [" and ".join(_shape(t[:-1]) for t in each[1][:3]) for each in (first[op][1], key)]
+                text = f"`{op.overloadpacket}` worked on {shapes[0]} in the second call and on {shapes[1]} in the last"
+                most = (touched - first[op][0], text)
+    return most[1]
+
+
+def _is_something(made: Seen) -> bool:
+    return bool(made.size) if isinstance(made.size, int) else made.size is not None or bool(made.digest)
+
+
+def _value_text(made: Seen) -> str:
+    if made.size is None:
+        return repr(made.digest)
+    return f"a {made.kind} of {made.size:,}" if isinstance(made.size, int) else f"a {made.kind}"
+
+
+def _shape(size: tuple[Any, ...]) -> str:
+    return f"{' × '.join(map(str, size[:-1])) or 'a scalar'} {str(size[-1]).removeprefix('torch.')}"
+
+
+def _times(n: int) -> str:
+    return "not" if n == 0 else "once" if n == 1 else f"{n:,} times"
+
+
+def _line_text(code: CodeType, number: int) -> str:
+    text = linecache.getline(code.co_filename, number).strip()
+    where = "" if code.co_name == "<module>" else f" of `{code.co_qualname}`".replace(".<locals>", "")
+    return f"line {number}{where}" + (f" (`{text[:45]}{'…' * (len(text) > 45)}`)" if text else "")
+
+
+def _operator_text(key: Any) -> str:
+    op, tensors, _ = key
+    if not tensors:
+        return f"`{op.overloadpacket}`"
+    return f"`{op.overloadpacket}` on {', '.join(_shape(t[:-1]) for t in tensors[:3])}"

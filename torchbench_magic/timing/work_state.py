@@ -1,0 +1,388 @@
+"""What the objects that code reaches hold at one moment: sizes and digests to compare, copies to put back.
+
+No kind of object is known here but the plainest: containers, arrays, tensors, variables. Whatever else is walked by what
+the garbage collector knows of it; no attribute is asked of an object and no code of the user's is run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import itertools
+import operator
+import os
+import random
+import sys
+import threading
+import warnings
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from torchbench_magic.process.code import names_used
+from torchbench_magic.process.frame_owner import is_users_file
+from torchbench_magic.process.reach import attributes_held, is_users_class, is_users_module
+from torchbench_magic.process.settings import generators
+
+__all__ = ["Kept", "Left", "Reached", "Seen", "generators_among", "is_switch", "plain_label", "reach", "seen"]
+
+_MOST_OBJECTS, _DEEPEST, _MOST_ITEMS = 3_000, 9, 200
+_SAMPLE = 4_096
+"""Elements of a large array that are compared; of one up to four times as large, all are."""
+_MOST_BYTES = 32 << 20
+"""Bytes that are copied to be put back; larger state is not put to the test."""
+_WORD = 40
+"""Characters of a text that may be a switch."""
+_DICTS = (dict, OrderedDict, defaultdict, Counter)
+_CONTAINERS = (list, set, deque, bytearray, *_DICTS)
+_SCALARS = (bool, int, float, complex, str, bytes)
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, its methods may be Python code
+OF_PROCESS = "of the process"
+
+
+class Left(int):
+    """How many items an iterator has left."""
+
+
+class Seen(NamedTuple):
+    """A value at one moment.
+
+    Attributes:
+        kind: name of its class; `OF_PROCESS` for a count of the process.
+        size: items, `Left` of an iterator, the place in a file, or shape and dtype; None where it has none.
+        digest: of what it holds, a scalar as it is.
+    """
+
+    kind: str
+    size: Any
+    digest: Any
+
+
+@dataclass(frozen=True)
+class Reached:
+    """An object that code reaches.
+
+    Attributes:
+        value: the object.
+        is_own: it is the user's own, so that it may be put back.
+        home: the variables that it is one of, and its name there; None where it is held otherwise.
+    """
+
+    value: Any
+    is_own: bool
+    home: tuple[dict[str, Any], str] | None = None
+
+
+def reach(namespace: dict[str, Any], names: Iterable[str], codes: Iterable[CodeType]) -> dict[str, Reached]:
+    """Label -> object, breadth first, of all that code reaches which reads ``names`` of a namespace.
+
+    Args:
+        codes: of the code itself; what it mentions is looked for in modules of the user's.
+    """
+    mentioned = {name for code in codes for name in names_used(code)}
+    todo = deque((n, Reached(namespace[n], True, (namespace, n)), 0) for n in sorted(names) if n in namespace)
+    known: set[int] = set()
+    found: dict[str, Reached] = {}
+    while todo and len(found) < _MOST_OBJECTS:
+        label, one, depth = todo.popleft()
+        if not _is_scalar(one.value):
+            if id(one.value) in known:
+                continue
+            known.add(id(one.value))
+        while label in found:  # several things of one kind within one object
+            label += "'"
+        found[label] = one
+        if depth < _DEEPEST and not _is_scalar(one.value):
+            todo.extend((*child, depth + 1) for child in _held_by(label, one, mentioned))
+    return found
+
+
+def _held_by(label: str, one: Reached, mentioned: set[str]) -> Iterator[tuple[str, Reached]]:
+    """(label, object) of what an object holds."""
+    import torch
+
+    value, own = one.value, one.is_own
+    if isinstance(value, FunctionType):
+        home, code = value.__globals__, value.__code__
+        if is_users_file(code.co_filename):
+            used = dict.fromkeys(names_used(code))
+            mentioned.update(used)
+            yield from ((name, Reached(home[name], True, (home, name))) for name in used if name in home)
+        for name, cell in zip(code.co_freevars, value.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # a cell that is empty
+                yield name, Reached(cell.cell_contents, True)
+            yield f"{name}.__dict__", Reached(cell, True)
+        yield f"{label}.__defaults__", Reached((value.__defaults__, value.__kwdefaults__), own)
+        yield f"{label}.__dict__", Reached(value.__dict__, own)
+    elif isinstance(value, type):
+        if is_users_class(value):
+            named = ((k, v) for k, v in vars(value).items() if not k.startswith("__"))
+            yield from ((f"{label}.{k}", Reached(v, True)) for k, v in named)
+    elif isinstance(value, ModuleType):
+        if is_users_module(value):
+            held = vars(value)
+            yield from ((f"{label}.{k}", Reached(held[k], True, (held, k))) for k in sorted(mentioned & held.keys()))
+    elif isinstance(value, torch.Tensor):
+        if value.is_leaf and value.requires_grad:
+            yield f"{label}.grad", Reached(value.grad, own)
+    elif isinstance(value, dict):
+        if "__builtins__" not in value:  # not all names of a module
+            base = label.removesuffix(".__dict__")
+            for key, item in itertools.islice(dict.items(value), _MOST_ITEMS):
+                yield (f"{base}.{key}" if isinstance(key, str) else f"{base}[…]"), Reached(item, own)
+    elif not isinstance(value, (np.ndarray, CellType, CodeType, FrameType)):
+        yield from _referents(label, value, own)
+
+
+def _referents(label: str, value: Any, own: bool) -> Iterator[tuple[str, Reached]]:
+    held, is_users = attributes_held(value), is_users_class(type(value))
+    if held:
+        yield f"{label}.__dict__", Reached(held, own and is_users)
+    if type(value) in (list, tuple, deque, set, frozenset):  # whose referents are a list as long
+        inner: Iterable[Any] = itertools.islice(value, 4 * _MOST_ITEMS)
+    else:
+        inner = gc.get_referents(value)[: 4 * _MOST_ITEMS]
+    is_plain = isinstance(value, (list, tuple, deque, set, MethodType))
+    others = (each for each in inner if each is not held and not _is_scalar(each))
+    for each in itertools.islice(others, _MOST_ITEMS):
+        yield f"{label}·{type(value).__name__}", Reached(each, own and (is_plain or is_users))
+
+
+def _is_scalar(value: Any) -> bool:
+    import torch
+
+    return value is None or isinstance(value, (*_SCALARS, torch.dtype, torch.device))
+
+
+def generators_among(reached: Mapping[str, Reached]) -> list[tuple[Callable[[], Any], Callable[[Any], object]]]:
+    """(read, put) of the state of each random generator: of the process, and of objects that are reached."""
+    import torch
+
+    found = [(kind.read, kind.put) for kind in generators()]
+    for one in reached.values():
+        value = one.value
+        if isinstance(value, np.random.Generator):
+            bits = value.bit_generator
+            found.append((lambda bits=bits: bits.state, lambda state, bits=bits: setattr(bits, "state", state)))
+        elif isinstance(value, (torch.Generator, np.random.RandomState)):
+            found.append((value.get_state, value.set_state))
+        elif type(value) is random.Random:
+            found.append((value.getstate, value.setstate))
+    return found
+
+
+# ---- what is compared ------------------------------------------------------------------------------------------------
+
+
+def seen(reached: Mapping[str, Reached]) -> dict[str, Seen]:
+    """Label -> what is there now; and what the process has open."""
+    found = {label: seen_of(one.value) for label, one in reached.items()}
+    counts = {"threads": threading.active_count(), "warning filters": len(warnings.filters)}
+    with contextlib.suppress(OSError):
+        counts["open files"] = len(os.listdir("/proc/self/fd"))
+    return found | {name: Seen(OF_PROCESS, count, None) for name, count in counts.items()}
+
+
+def seen_of(value: Any) -> Seen:
+    return Seen(type(value).__name__, _size(value), _digest(value))
+
+
+def _size(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        with contextlib.suppress(Exception):  # a parameter whose shape the first call sets
+            return (*value.shape, str(value.dtype))
+        return None
+    for kind in type(value).__mro__:
+        with contextlib.suppress(Exception):
+            if kind.__flags__ & _HEAP_TYPE and kind.__module__ not in ("collections", "_collections"):
+                continue
+            if "__len__" in vars(kind):
+                return kind.__len__(value)
+            if "__length_hint__" in vars(kind):
+                return Left(operator.length_hint(value))
+    if isinstance(value, (io.BufferedIOBase, io.RawIOBase, io.StringIO)):
+        with contextlib.suppress(Exception):
+            return value.tell()
+    return None
+
+
+def _digest(value: Any) -> Any:  # noqa: PLR0911
+    """Of values: all of a small array, a sample of a large one. Of containers: what stands where."""
+    import torch
+
+    with contextlib.suppress(Exception):  # what has no values yet, or none that can be read
+        if _is_scalar(value):
+            return _item(value)
+        if isinstance(value, torch.Tensor):
+            return _digest_of_tensor(value)
+        if isinstance(value, np.ndarray):
+            some = value.ravel() if value.size <= 4 * _SAMPLE else value.flat[:: value.size // _SAMPLE | 1]
+            return hash(tuple(map(_item, some))) if some.dtype.hasobject else hash(some.tobytes())
+        if isinstance(value, CellType):
+            return _item(value.cell_contents)
+        if type(value) in _DICTS:
+            pairs = itertools.islice(value.items(), 4 * _SAMPLE)
+            return hash(tuple((_item(key), _item(item)) for key, item in pairs))
+        if type(value) in (*_CONTAINERS, tuple, frozenset):
+            items = value if isinstance(value, (list, tuple)) else [*value]
+            step = 1 if len(items) <= 4 * _SAMPLE else len(items) // _SAMPLE | 1
+            return hash(tuple(map(_item, items[::step])))
+    return None
+
+
+def _digest_of_tensor(value: Any) -> Any:
+    import torch
+
+    if value.is_meta or value.layout is not torch.strided or type(value).__torch_dispatch__ is not _PLAIN_DISPATCH():
+        return value._version
+    with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
+        some = value.detach()
+        if some.numel() > 4 * _SAMPLE:
+            at = torch.arange(0, some.numel(), some.numel() // _SAMPLE | 1, device=some.device)
+            some = torch.take(some, at)
+        return hash(some.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+
+
+def _PLAIN_DISPATCH() -> Any:  # noqa: N802
+    import torch
+
+    return torch.Tensor.__torch_dispatch__
+
+
+def _item(value: Any) -> Any:
+    return value if _is_scalar(value) and value == value else id(value)
+
+
+def is_switch(was: Seen, now: Seen) -> bool:
+    """Whether a word or a truth value was set anew, or a tensor got another shape or dtype."""
+    is_word = was.kind in ("bool", "dtype", "device") or (was.kind == "str" and len(was.digest) < _WORD)
+    is_shape = isinstance(was.size, tuple) and was.size != now.size
+    return was.kind == now.kind and was[1:] != now[1:] and (is_word or is_shape)
+
+
+def plain_label(label: str) -> str:
+    """As the user would say it."""
+    return label.partition("·")[0].rstrip("'").removesuffix(".__dict__").removesuffix(".__defaults__")
+
+
+# ---- what is put back ------------------------------------------------------------------------------------------------
+
+
+class Kept:
+    """Copies of what was there, of the user's own containers, arrays, tensors with their gradients, and variables.
+
+    Args:
+        reached: what code reaches, as `reach` found it.
+    """
+
+    def __init__(self, reached: Mapping[str, Reached]) -> None:
+        left = _MOST_BYTES
+        self._held: dict[str, tuple[Any, Any]] = {}
+        self._variables: dict[str, tuple[dict[str, Any], str, Any]] = {}
+        for label, one in reached.items():
+            if one.home is not None:
+                self._variables[label] = (*one.home, one.value)
+            if not (one.is_own or _has_values(one.value)):  # a library may count on what stands in its containers
+                continue
+            left -= _bytes(one.value)
+            if left > 0 and (copy := _content(one.value)) is not None:
+                self._held[label] = one.value, copy
+
+    def put_backs(self, labels: Iterable[str], now: Mapping[str, Reached]) -> tuple[Callable[[], None], ...] | None:
+        """What brings the state before the first call back, and what brings the present one, of these labels; None
+        where none of them can be put back."""
+        labels = [*labels]
+        held = {k: self._held[k] for k in labels if k in self._held and k in now and now[k].value is self._held[k][0]}
+        moved = [self._variables[k] for k in labels if k in self._variables]
+        moved = [(home, name, then) for home, name, then in moved if home.get(name, _ABSENT) is not then]
+        if not (held or moved):
+            return None
+        present = {label: _content(value) for label, (value, _) in held.items()}
+        bound = [(home, name, home.get(name, _ABSENT)) for home, name, _ in moved]
+
+        def first() -> None:
+            for value, copy in held.values():
+                _put(value, copy)
+            for home, name, then in moved:
+                home[name] = then
+
+        def last() -> None:
+            for label, (value, _) in held.items():
+                _put(value, present[label])
+            for home, name, here in bound:
+                if here is _ABSENT:
+                    home.pop(name, None)
+                else:
+                    home[name] = here
+
+        return first, last
+
+
+_ABSENT = object()
+
+
+def _has_values(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, (torch.Tensor, np.ndarray))
+
+
+def _bytes(value: Any) -> int:
+    import torch
+
+    with contextlib.suppress(Exception):  # a parameter without a shape yet, a sparse tensor
+        if isinstance(value, torch.Tensor):
+            return value.nbytes * (2 if value.is_leaf and value.grad is not None else 1)
+        if isinstance(value, np.ndarray):
+            return value.nbytes
+    return 64 * len(value) if type(value) in _CONTAINERS else 0
+
+
+def _content(value: Any) -> Any:
+    """A copy of what is held, of what can be put back; else None."""
+    import torch
+
+    with contextlib.suppress(Exception):
+        if isinstance(value, torch.Tensor):
+            grad = value.grad if value.is_leaf and value.requires_grad else None
+            if any(t is not None and (t.layout is not torch.strided or t.is_meta) for t in (value, grad)):
+                return None
+            return value.detach().clone(), grad, None if grad is None else grad.detach().clone()
+        if isinstance(value, CellType):
+            return [value.cell_contents]
+        if type(value) is np.ndarray and not value.flags.writeable:
+            return None
+        return value.copy() if type(value) in (*_CONTAINERS, np.ndarray) else None
+    return None
+
+
+def _put(value: Any, kept: Any) -> None:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        data, grad, values = kept
+        with torch.no_grad():
+            value.data.copy_(data)
+            if value.is_leaf and value.requires_grad:
+                value.grad = grad
+                if grad is not None:
+                    grad.data.copy_(values)
+    elif isinstance(value, np.ndarray):
+        value[...] = kept
+    elif isinstance(value, CellType):
+        value.cell_contents = kept[0]
+    elif type(value) in (list, bytearray):
+        value[:] = kept
+    elif type(value) in _DICTS:
+        dict.clear(value)
+        dict.update(value, kept)
+    else:
+        value.clear()
+        (value.extend if type(value) is deque else value.update)(kept)
