@@ -302,7 +302,6 @@ HEALTHY = [
 ]
 
 
-
 def main() -> int:
     rows: list[tuple[str, ...]] = []
     cases: list[dict[str, Any]] = []

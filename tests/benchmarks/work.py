@@ -13,6 +13,7 @@ import statistics
 import sys
 import time
 import traceback
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,9 @@ def cells() -> list[tuple[bool, str, str, str, str]]:
 
 def told(shell: Any, setup: str, body: str) -> dict[str, Any]:
     """What is said of a cell: "void", "doubt", "nothing", or "error"."""
-    shell.run_cell("import torch, numpy as np\ntorch.set_num_threads(1)\nOTHER = torch.rand(40, 40)\n" + setup).raise_error()
+    shell.run_cell(
+        "import torch, numpy as np\ntorch.set_num_threads(1)\nOTHER = torch.rand(40, 40)\n" + setup
+    ).raise_error()
     began = time.perf_counter()
     ran = shell.run_cell(f"%%timer {OPTIONS}\n# --- other\nOTHER @ OTHER\n# --- it\n{body}")
     took = round(time.perf_counter() - began, 2)
@@ -57,8 +60,8 @@ def in_fork(shell: Any, setup: str, body: str) -> dict[str, Any]:
         row: dict[str, Any] = {"level": "error", "told": [f"took over {LONGEST} s"]}
         try:
             signal.alarm(LONGEST)
-            sys.stdout = sys.stderr = open(os.devnull, "w")
-            row = told(shell, setup, body)
+            with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+                row = told(shell, setup, body)
         except BaseException:
             row["told"] = [traceback.format_exc()[-300:]]
         os.write(write, json.dumps(row).encode())

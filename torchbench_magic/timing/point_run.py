@@ -35,7 +35,7 @@ from .task import Task
 from .timed_loop import BlockRequest, Ended, Steps, Timeable, driven
 from .voids import SEVERAL, are_held_up
 from .warmup import TimedCompiles, overheads, warm_up
-from .work import Probe, drift_of
+from .work import LONG, Probe, drift_of
 
 if TYPE_CHECKING:
     from torchbench_magic.counting.count import Job, LibraryJob
@@ -205,10 +205,12 @@ class PointRun:
             key = len(self.subjects)
             isolation.begin(key, index, name, threads)
             fixed, loop = overheads(block, self.clocks, self.wait.synchronize)
+            made = 0.0
             if not group and name in self.probes:
-                first[index] = yield from self._recorded_again(name, block, first[index])
+                first[index], made = yield from self._recorded_again(name, block, first[index])
+                began = self.clocks.wall() - round(made)
             once.warming(name)
-            warm = yield from warm_up(block, self.clocks, limit * 1e9, first[index], before, fixed[0])
+            warm = yield from warm_up(block, self.clocks, limit * 1e9, first[index], before, fixed[0], made)
             if not group:
                 self._other_calls[name] += yield from once.warmed(name, block, warm.calls, warm.call_ns, fixed[0])
             isolation.note_warm_up(key)
@@ -224,16 +226,20 @@ class PointRun:
             self.subjects.append(self.code.subject(name, block.source, known))
         return entries
 
-    def _recorded_again(self, name: str, block: Timeable, first_ns: float) -> Steps[float]:
-        """Record the calls after the first; nanoseconds of the first one, with compiling, which no recorded call does."""
-        yield from self.probes[name].recorded_again()
+    def _recorded_again(self, name: str, block: Timeable, first_ns: float) -> Steps[tuple[float, float]]:
+        """Record calls after the first. Nanoseconds of the first, with compiling, which no recorded call does, and of
+        the last, which counts as one of the warm-up."""
+        probe, plan = self.probes[name], self.plan
+        probe.long = min(LONG, (plan.max_run_time or 5 * plan.min_run_time) / 4)
+        made = yield from probe.recorded_again()
+        probe.calls -= made > 0
         if "torch._dynamo" not in sys.modules:
-            return first_ns
+            return first_ns, made
         self._tell(f"running the first call of {name}" if name else "running the first call", is_long=True)
         self.watched.restore()
         wall, _ = yield BlockRequest(block, 0, 1)
         self._other_calls[name] += 1
-        return max(first_ns, float(wall))
+        return max(first_ns, float(wall)), made
 
     def _recorded_last(self, isolation: Isolation) -> Steps[None]:
         """Record a call of each alternative after the samples."""

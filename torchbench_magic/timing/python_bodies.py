@@ -114,7 +114,14 @@ class PythonBodies:
         probes = []
         for name, body in task.bodies.items():
             code = self._block(name, body, with_value_kept)
-            probes.append(Probe(_Started(code, starts[name]) if name in starts else code, code, objects.before_block))
+            probes.append(
+                Probe(
+                    _Started(code, starts[name]) if name in starts else code,
+                    code,
+                    task.clocks.wall,
+                    objects.before_block,
+                )
+            )
         named = zip(task.bodies, blocks, strict=True)
         started = [_Started(b, starts[name]) if name in starts else b for name, b in named]
         return TimedBlocks(started, objects, doubts, probes)

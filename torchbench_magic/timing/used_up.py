@@ -61,8 +61,8 @@ _DONE = {
     "file": "Open it in the body, or give `--restore`.",
     "cache": "Time what it wraps (`{0}.__wrapped__(...)`), or call `{0}.cache_clear()` in the body.",
     "memo": "Empty it in the body to time the work; fill it in setup to time the use of the result.",
-    "less": "Create or fill in the code what a call uses up or keeps, or give `--restore`, which puts it back before each"
-    " call. To time the later state, run the code once in setup.",
+    "less": "Create or fill in the code what a call uses up or keeps, or give `--restore`, which puts it back before"
+    " each call. To time the later state, run the code once in setup.",
     "more": "Create or copy it in the code, so that every call starts from the same state.",
     "shared": "Set it in each alternative, or give each an object of its own in the setup section (`copy.deepcopy`; an"
     " optimizer is made anew, for the parameters of the copy).",

@@ -64,17 +64,18 @@ def warm_up(
     first_ns: float,
     before: Callable[[], None] | None = None,
     fixed_ns: float = 0.0,
+    made_ns: float = 0.0,
 ) -> Steps[Warm]:
     """Call the block until it is warm: at least 3 calls and 10 ms, at most ``limit_ns`` nanoseconds.
 
     A chunk of calls is judged against the best one before it, by time and by minor faults a call. A call longer
     than the limit is made once (``first_ns`` is the call that was made before). ``before`` runs before each chunk;
-    ``fixed_ns`` of a chunk are the clocks' and the synchronisation's.
+    ``fixed_ns`` of a chunk are the clocks' and the synchronisation's. A call of ``made_ns`` nanoseconds was made already.
     """
     wall, count_faults = clocks.wall, clocks.faults
-    started, calls, size = wall(), 0, 1
+    started, calls, size = wall() - round(made_ns), int(made_ns > 0), 1
     best, best_faults = first_ns, float("inf")
-    last = first_ns
+    last = made_ns or first_ns
     while True:
         spent = wall() - started
         if calls and spent + last * size > limit_ns:

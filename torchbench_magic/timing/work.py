@@ -1,11 +1,11 @@
 """Do later calls of code do the work of its first call? Calls are recorded, and compared.
 
-Of an alternative its first call is recorded, two after it, and one after the samples: *what ran* (the user's lines with
-counts and seconds, torch's operators with shapes and elements, calls into Python libraries) and *what was there* before
-it (`work_state`). `Probe.judged` compares the first with the later ones:
+Of an alternative its first call is recorded, two after it, and one after the samples: *what ran* (the user's lines
+with counts and seconds, torch's operators with shapes and elements, calls into Python libraries) and *what was there*
+before it (`work_state`). `Probe` compares the first with the later ones:
 
-* void: most of the first call's work did not run again, or each call does more than the one before. What ran can void by
-  itself; what was there cannot: it is put to the test, the state before the first call put back and the code called.
+* void: most of the first call's work did not run again, or each call does more than the one before. What ran can void
+  by itself; what was there cannot: it is put to the test, the state before the first call put back and the code called.
 * doubt: a part did not run again, a switch was set and other code ran, or only time tells.
 * neither: the same work. Values that differ are no sign: training, counters and random data change in each call.
 
@@ -37,9 +37,21 @@ from torchbench_magic.results import Doubt
 from torchbench_magic.units import seconds_text
 
 from .timed_loop import FAILED, Block, BlockAround, BlockRequest, Steps, Timeable
-from .work_state import OF_PROCESS, Kept, Left, Reached, Seen, generators_among, is_switch, plain_label, reach, seen, seen_of
+from .work_state import (
+    OF_PROCESS,
+    Kept,
+    Left,
+    Reached,
+    Seen,
+    generators_among,
+    is_switch,
+    plain_label,
+    reach,
+    seen,
+    seen_of,
+)
 
-__all__ = ["VALUE", "Finding", "Probe", "drift_of"]
+__all__ = ["LONG", "VALUE", "Finding", "Probe", "drift_of"]
 
 LINES, OPERATORS = 20_000, 5_000
 """Lines and Python calls, and operators, that are recorded of one call: some 100 ms at most."""
@@ -83,7 +95,7 @@ class Work:
         error: of an exception that it raised.
         before: what was there.
         gave: name -> what it was bound to; `VALUE` the value of the code.
-        overhead: seconds that the recording took.
+        overhead_ns: what the recording took.
     """
 
     lines: Counter[Line] = field(default_factory=Counter)
@@ -101,7 +113,7 @@ class Work:
     cpu: float = 0.0
     before: dict[str, Seen] = field(default_factory=dict)
     gave: dict[str, Seen] = field(default_factory=dict)
-    overhead: float = 0.0
+    overhead_ns: float = 0.0
 
     @property
     def amounts(self) -> tuple[int, int, int]:
@@ -193,17 +205,17 @@ def _preempted() -> int:
 
 
 @cache
-def _seconds_of_an_event() -> float:
+def _ns_of_an_event(clock: Callable[[], int]) -> float:
     """What recording a line takes."""
     code = compile("for _ in range(1000):\n    pass\n", "<recorded>", "exec")
     work = Work()
-    lines, before, began = _Lines(work), sys.gettrace(), time.perf_counter()
+    lines, before, began = _Lines(work), sys.gettrace(), clock()
     sys.settrace(lines.called)
     try:
         exec(code, {})
     finally:
         sys.settrace(before)
-    return (time.perf_counter() - began) / max(lines.events, 1)
+    return (clock() - began) / max(lines.events, 1)
 
 
 _seen_operators: set[Any] = set()
@@ -222,27 +234,34 @@ def _operators_mode() -> type:
         def _should_skip_dynamo(cls) -> bool:  # else its first operator imports the compiler: 2 s
             return False
 
-        def __init__(self, work: Work, lines: _Lines) -> None:
+        def __init__(self, work: Work, lines: _Lines, clock: Callable[[], int]) -> None:
             super().__init__()
-            self._work, self._lines, self._left = work, lines, OPERATORS
+            self._work, self._lines, self._clock, self._left = work, lines, clock, OPERATORS
 
         def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            entered, tracer = self._clock(), sys.gettrace()
+            sys.settrace(None)  # what the recording runs is nobody's
             self._left -= 1
-            if self._left < 0:
-                self._work.cut.add("operators")
-                return op(*args, **(kwargs or {}))
-            entered = time.perf_counter()
             if is_here := threading.get_ident() == self._lines.thread:  # a backward pass on a device has its own
                 self._lines.spend()
-            began, wall = time.thread_time(), time.perf_counter()
-            made = op(*args, **(kwargs or {}))
-            self._work.in_operators += time.thread_time() - began
-            entered += time.perf_counter() - wall
-            with contextlib.suppress(Exception):  # a tensor that cannot be asked
-                self._note(op, [*args, *(kwargs or {}).values()], made)
+            if self._left < 0:
+                self._work.cut.add("operators")
+            began, wall = time.thread_time(), self._clock()
+            sys.settrace(tracer)
+            try:
+                made = op(*args, **(kwargs or {}))
+            finally:
+                tracer = sys.gettrace()  # none any more where enough lines were recorded
+                sys.settrace(None)
+                self._work.in_operators += time.thread_time() - began
+                entered += self._clock() - wall
+            if self._left >= 0:
+                with contextlib.suppress(Exception):  # a tensor that cannot be asked
+                    self._note(op, [*args, *(kwargs or {}).values()], made)
             if is_here:
                 self._lines.resume()
-            self._work.overhead += time.perf_counter() - entered
+            self._work.overhead_ns += self._clock() - entered
+            sys.settrace(tracer)
             return made
 
         def _note(self, op: Any, given: list[Any], made: Any) -> None:
@@ -278,7 +297,9 @@ def _uncompiled() -> Iterator[None]:
     is_loaded = "torch._dynamo" in sys.modules
     with torch.compiler.set_stance("force_eager") if is_loaded else contextlib.nullcontext():
         yield
-    if not is_loaded and "torch._dynamo" in sys.modules:  # the code loaded it just now: only what it marked is forgotten
+    if (
+        not is_loaded and "torch._dynamo" in sys.modules
+    ):  # the code loaded it just now: only what it marked is forgotten
         torch._dynamo.reset()
 
 
@@ -348,19 +369,24 @@ class Probe:
     Args:
         block: calls the code, with its value bound to `VALUE`.
         code: the block itself, that it may be around.
+        clock: of the run, nanoseconds.
         before: run before each call, `--restore`; the state before the first call is then that of each.
 
     Attributes:
         calls: that were made of the code beside its first, and that nobody else counts.
+        long: seconds of a call from which on none is made only to look. Set by whoever knows how long the run may be.
         finding: what they come to, as far as is known.
     """
 
-    def __init__(self, block: Timeable, code: Block, before: Callable[[], None] | None = None) -> None:
-        self._block, self._code, self._before = block, code, before
+    def __init__(
+        self, block: Timeable, code: Block, clock: Callable[[], int], before: Callable[[], None] | None = None
+    ) -> None:
+        self._block, self._code, self._clock, self._before = block, code, clock, before
         self._namespace = code.replicas[0].__globals__
         self._works: list[Work] = []
         self._plain = 0
         self.calls = -1
+        self.long = LONG
         self.finding: Finding | None = None
         if self._compiles():
             import torch._dynamo  # noqa: F401  # as the first call would: `_uncompiled` must come before it
@@ -392,15 +418,17 @@ class Probe:
         self.calls += 1
         if reading == FAILED:
             return FAILED
-        spent = sum(work.seconds.values()) + work.in_operators
-        return max(wall - round(work.overhead * 1e9), round(min(spent * 1e9, wall))), cpu
+        net = max(wall - round(work.overhead_ns), 0)
+        work.wall = net / 1e9
+        return net, cpu
 
-    def recorded_again(self) -> Steps[None]:
-        """The calls after the first, and what is known then."""
+    def recorded_again(self) -> Steps[float]:
+        """The calls after the first, and what is known then; nanoseconds of the last of them."""
         for _ in range(2):
-            if self._works[-1].wall <= LONG or len(self._works) == 1:
-                yield from self.recorded()
+            if self._works[-1].wall <= self.long or len(self._works) == 1:
+                last, _ = yield from self.recorded()
         self.finding = yield from self._judged()
+        return float(last)
 
     def recorded_last(self, plain: int, drift: float) -> Steps[None]:
         """The call after the samples, and what is known then.
@@ -410,7 +438,11 @@ class Probe:
             drift: the median time of the last quarter of the samples over that of the first.
         """
         self._plain = plain
-        if self.finding is None and self._works[-1].wall <= LONG and (yield from self.recorded(is_tried=True)) != FAILED:
+        if (
+            self.finding is None
+            and self._works[-1].wall <= self.long
+            and (yield from self.recorded(is_tried=True)) != FAILED
+        ):
             self.finding = yield from self._judged(drift)
         self.forget()
 
@@ -421,12 +453,12 @@ class Probe:
         for _, put, state in self._random:
             put(state)
         lines, tracer = _Lines(work, self._code.replicas[0].__code__), sys.gettrace()
-        in_threads, event = threading.gettrace(), _seconds_of_an_event()
+        in_threads, event = threading.gettrace(), _ns_of_an_event(self._clock)
         work.imported = -len(sys.modules)
         try:
-            with _uncompiled(), _operators_mode()(work, lines):
+            with _uncompiled(), _operators_mode()(work, lines, self._clock):
                 threading.settrace(lines.in_thread)
-                wall, cpu = time.perf_counter(), time.thread_time()
+                cpu = time.thread_time()
                 lines.resume()
                 sys.settrace(lines.called)
                 try:
@@ -434,10 +466,10 @@ class Probe:
                 finally:
                     sys.settrace(tracer)
                     threading.settrace(in_threads)
-                    work.wall, work.cpu = time.perf_counter() - wall, time.thread_time() - cpu
+                    work.cpu = time.thread_time() - cpu
         finally:
             work.imported += len(sys.modules)
-            work.overhead += lines.events * event
+            work.overhead_ns += lines.events * event
             for (_, put, _), state in zip(self._random, now, strict=True):  # timed calls go on from where they were
                 put(state)
 
@@ -507,9 +539,7 @@ class Probe:
             return None
         far = min(5.0, self._plain / 2)
         columns = zip(*(work.amounts for work in self._later), strict=True)
-        found = (
-            i for i, (a, b, c) in enumerate(columns) if a < b < c and c >= MORE * a and c - a >= far * (b - a)
-        )
+        found = (i for i, (a, b, c) in enumerate(columns) if a < b < c and c >= MORE * a and c - a >= far * (b - a))
         return next(found, None)
 
     def _growth(self, which: int) -> str:
@@ -520,17 +550,21 @@ class Probe:
         for label in self._moving:
             sizes = [work.before[label].size for work in self._later]
             if sizes[0] < sizes[-1] and early.before[label].kind != OF_PROCESS and not isinstance(sizes[0], Left):
-                return f"`{plain_label(label)}` held {sizes[0]:,} items in the second call and {sizes[-1]:,} in the last"
+                return (
+                    f"`{plain_label(label)}` held {sizes[0]:,} items in the second call and {sizes[-1]:,} in the last"
+                )
         _, text = lacks(late, early, ("the last call", "the second one"))
         if text:
             return text
         before, after = early.amounts[which], late.amounts[which]
-        what = ("operators touched {:,} elements", "{:,} lines ran", "libraries' functions were called {:,} times")[which]
+        what = ("operators touched {:,} elements", "{:,} lines ran", "libraries' functions were called {:,} times")[
+            which
+        ]
         return f"{what.format(before)} in the second call and {after:,} in the last"
 
     def _happens_again(self) -> Steps[bool]:
         """Whether one of some more calls does the work that seemed lost; random generators run on meanwhile."""
-        if self._works[-1].wall > LONG / 10:
+        if self._works[-1].wall > self.long / 10:
             return False
         rising = self._rising()
         mark, (self._random, random) = len(self._works), ([], self._random)
@@ -541,7 +575,11 @@ class Probe:
                 extra = self._works.pop()
                 if reading == FAILED:
                     return False
-                if extra.amounts[rising] < 0.9 * most[rising] if rising is not None else lacks(self._first, extra)[0] < LOST / 2:
+                if (
+                    extra.amounts[rising] < 0.9 * most[rising]
+                    if rising is not None
+                    else lacks(self._first, extra)[0] < LOST / 2
+                ):
                     return True
         finally:
             self._random = random
@@ -559,7 +597,7 @@ class Probe:
         homes = {k.rpartition(".")[0] for k in (*settled, *moving) if "." in k}
         labels = [*settled, *moving, *homes, *(f"{home}.__dict__" for home in homes)]
         put_backs = self._kept.put_backs(labels, now) if settled or moving else None
-        if put_backs is None or self._works[-1].wall > LONG:
+        if put_backs is None or self._works[-1].wall > self.long:
             return None
         if (pair := (yield from self._timed_from(put_backs))) is None:
             return None
@@ -582,7 +620,7 @@ class Probe:
         """Seconds of a call from each of two states, in turns, the shortest of three; None where one raised."""
         times: tuple[list[float], list[float]] = ([], [])
         try:
-            for _ in range(3 if self._first.wall < LONG / 5 else 1):
+            for _ in range(3 if self._first.wall < self.long / 5 else 1):
                 for put_back, into in zip(states, times, strict=True):
                     put_back()
                     tried = _Around(self._block, contextlib.nullcontext)
@@ -634,7 +672,10 @@ class Probe:
         if first.library > 1000 and first.library > 20 * fewer:
             times = f"{first.library:,} times in the first call and {fewer:,} in later ones"
             return Finding("time", f"functions of Python libraries were called {times}")
-        values = any(k in was and was[k][:2] == later[0].before.get(k, (0, 0))[:2] and isinstance(was[k].size, tuple) for k in settled)
+        values = any(
+            k in was and was[k][:2] == later[0].before.get(k, (0, 0))[:2] and isinstance(was[k].size, tuple)
+            for k in settled
+        )
         told = f"the first call took {seconds_text(first.cpu)}, later ones {seconds_text(usual)}{self._cause(settled)}"
         if not first.operators and first.cpu > 1e-3 and ((ratio > 20 and settled) or (ratio > 4 and values)):
             return Finding("time", told)
@@ -645,12 +686,16 @@ class Probe:
     def _cause(self, labels: Sequence[str]) -> str:
         """The likely reason, of what the first call left changed: a switch, a size, a value."""
         was, now = self._first.before, self._later[-1].before
-        known = [k for k in labels if k in now and now[k].kind != OF_PROCESS and not k.endswith("'") and k.count("·") < 2]
+        known = [
+            k for k in labels if k in now and now[k].kind != OF_PROCESS and not k.endswith("'") and k.count("·") < 2
+        ]
         known.sort(key=lambda k: (k.count("·"), k.count(".")))  # what has a name of its own first
         pairs = [(plain_label(k), was.get(k), now[k]) for k in known]
         for name, then, here in pairs:
             if then is not None and is_switch(then, here):
-                a, b = (_shape(each.size) if isinstance(each.size, tuple) else repr(each.digest) for each in (then, here))
+                a, b = (
+                    _shape(each.size) if isinstance(each.size, tuple) else repr(each.digest) for each in (then, here)
+                )
                 return f"; `{name}` was {a}, then {b}"
         for name, then, here in pairs:
             if then is not None and type(then.size) is type(here.size) is int and then.size != here.size:
@@ -669,8 +714,8 @@ def _ends(lost: Sequence[float]) -> bool:
 def lacks(one: Work, other: Work, names: tuple[str, str] = ("the first call", "later ones")) -> tuple[float, str]:
     """Share of the work of ``one`` that ``other`` did not do; its largest part in words.
 
-    Python's part of the time is shared out by the seconds of each line, that of the operators by their elements: a first
-    operator is slow for reasons of its own (threads, allocators, kernels), and how many elements it has does not change.
+    Python's part of the time is shared out by the seconds of each line, that of the operators by their elements: a
+    first operator is slow for reasons of its own (threads, allocators, kernels); its elements are what they are.
     """
     own = {
         at: min(s, COLD * one.of_line[at]) if at in one.cold else s for at, s in one.seconds.items() if one.lines[at]

@@ -1,7 +1,7 @@
 """What the objects that code reaches hold at one moment: sizes and digests to compare, copies to put back.
 
-No kind of object is known here but the plainest: containers, arrays, tensors, variables. Whatever else is walked by what
-the garbage collector knows of it; no attribute is asked of an object and no code of the user's is run.
+No kind of object is known here but the plainest: containers, arrays, tensors, variables. Whatever else is walked by
+what the garbage collector knows of it; no attribute is asked of an object and no code of the user's is run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import itertools
 import operator
 import os
 import random
-import sys
 import threading
 import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -213,7 +212,7 @@ def _size(value: Any) -> Any:
     return None
 
 
-def _digest(value: Any) -> Any:  # noqa: PLR0911
+def _digest(value: Any) -> Any:
     """Of values: all of a small array, a sample of a large one. Of containers: what stands where."""
     import torch
 
