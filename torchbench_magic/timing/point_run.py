@@ -205,12 +205,16 @@ class PointRun:
             key = len(self.subjects)
             isolation.begin(key, index, name, threads)
             fixed, loop = overheads(block, self.clocks, self.wait.synchronize)
-            made = 0.0
+            made = None
             if not group and name in self.probes:
                 first[index], made = yield from self._recorded_again(name, block, first[index])
-                began = self.clocks.wall() - round(made)
+                began = self.clocks.wall()
+                if 2 * made > limit * 1e9:  # then `warm_up` counts it
+                    self.probes[name].calls -= 1
+                    began -= round(made)
             once.warming(name)
             warm = yield from warm_up(block, self.clocks, limit * 1e9, first[index], before, fixed[0], made)
+            first[index] = max(first[index], warm.call_ns)  # which the recording may have taken too much off
             if not group:
                 self._other_calls[name] += yield from once.warmed(name, block, warm.calls, warm.call_ns, fixed[0])
             isolation.note_warm_up(key)
@@ -232,7 +236,6 @@ class PointRun:
         probe, plan = self.probes[name], self.plan
         probe.long = min(LONG, (plan.max_run_time or 5 * plan.min_run_time) / 4)
         made = yield from probe.recorded_again()
-        probe.calls -= made > 0
         if "torch._dynamo" not in sys.modules:
             return first_ns, made
         self._tell(f"running the first call of {name}" if name else "running the first call", is_long=True)

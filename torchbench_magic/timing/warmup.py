@@ -64,18 +64,20 @@ def warm_up(
     first_ns: float,
     before: Callable[[], None] | None = None,
     fixed_ns: float = 0.0,
-    made_ns: float = 0.0,
+    made_ns: float | None = None,
 ) -> Steps[Warm]:
     """Call the block until it is warm: at least 3 calls and 10 ms, at most ``limit_ns`` nanoseconds.
 
     A chunk of calls is judged against the best one before it, by time and by minor faults a call. A call longer
     than the limit is made once (``first_ns`` is the call that was made before). ``before`` runs before each chunk;
-    ``fixed_ns`` of a chunk are the clocks' and the synchronisation's. A call of ``made_ns`` nanoseconds was made already.
+    ``fixed_ns`` of a chunk are the clocks' and the synchronisation's. A call of about
+    ``made_ns`` nanoseconds was recorded: where it is long it counts as one; no shorter one is compared with it.
     """
     wall, count_faults = clocks.wall, clocks.faults
-    started, calls, size = wall() - round(made_ns), int(made_ns > 0), 1
-    best, best_faults = first_ns, float("inf")
-    last = made_ns or first_ns
+    made = made_ns if made_ns is not None and 2 * made_ns > limit_ns else 0.0
+    started, calls, size = wall() - round(made), int(made > 0), 1
+    best, best_faults = (first_ns, float("inf")) if made_ns is None else (float("inf"), float("inf"))
+    last = made or first_ns
     while True:
         spent = wall() - started
         if calls and spent + last * size > limit_ns:
@@ -91,7 +93,7 @@ def warm_up(
         if settled and calls >= MIN_CALLS and wall() - started >= MIN_NS:
             break
         size = 1 if before is not None else max(1, min(2 * size, round(CHUNK_NS / max(last, 1.0))))
-    return Warm(max(best, 0.1), calls)
+    return Warm(max(min(best, last), 0.1), calls)
 
 
 # ---- timed_compiles --------------------------------------------------------------------------------------------------

@@ -614,7 +614,9 @@ class Probe:
             f" the present one"
         )
         text += f"; {lost}" if share > 0.05 else self._cause(moving or settled)
-        return Finding("less" if max(pair) > (MORE if moving else 4) * min(pair) else "part", text)
+        if max(pair) <= (MORE if moving else 4) * min(pair):
+            return Finding("part", text)
+        return Finding("more" if moving and present > before else "less", text)
 
     def _timed_from(self, states: Sequence[Callable[[], None]]) -> Steps[tuple[float, float] | None]:
         """Seconds of a call from each of two states, in turns, the shortest of three; None where one raised."""

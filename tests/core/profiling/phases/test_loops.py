@@ -348,17 +348,17 @@ def test_an_evaluation_in_one_line_is_outside_of_the_steps_or_what_a_step_did(ru
 
     def train() -> None:
         for x in held_out:
-            net(x)  # noqa: E701
+            net(x)
         for at in range(12):
             optimizer.zero_grad()
             net(torch.ones(4)).sum().backward()
             optimizer.step()
             if at == 5:
                 for x in held_out:
-                    net(x)  # noqa: E701
+                    net(x)
         with torch.no_grad():
             for x in held_out:
-                net(x)  # noqa: E701
+                net(x)
 
     made = run(train)
     assert steps_of(made) == 12
