@@ -14,26 +14,14 @@ import sys
 import time
 import traceback
 from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
 from typing import Any
 
+from planted_work import cells
 from record import Figure, record
 
-CELLS = Path(__file__).parent / "planted_work.txt"
 OPTIONS = "-t 1 -q --min-run-time 0.05 --max-run-time 1 -o result_"
 OF_WORK = ("grows", "changes-state", "changes-threads", "taken-items", "memory", "other-work")
 LONGEST = 60  # seconds of a cell
-
-
-def cells() -> list[tuple[bool, str, str, str, str]]:
-    """(whether later calls do other work, kind, name, setup, body) of each."""
-    found = []
-    for text in CELLS.read_text().split("\n=== ")[2:]:
-        head, _, rest = text.partition("\n")
-        truth, kind, name = head.split(" | ")
-        setup, _, body = rest.partition("---\n")
-        found.append((truth == "other", kind, name, setup, body.rstrip()))
-    return found
 
 
 def told(shell: Any, setup: str, body: str) -> dict[str, Any]:

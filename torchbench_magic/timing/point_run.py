@@ -35,7 +35,7 @@ from .task import Task
 from .timed_loop import BlockRequest, Ended, Steps, Timeable, driven
 from .voids import SEVERAL, are_held_up
 from .warmup import TimedCompiles, overheads, warm_up
-from .work import LONG, Probe, drift_of
+from .work import LONG, Probe
 
 if TYPE_CHECKING:
     from torchbench_magic.counting.count import Job, LibraryJob
@@ -249,7 +249,7 @@ class PointRun:
         for name, entry in zip(self.task.bodies, self.rounds[0].entries, strict=True):
             if name in self.probes:
                 isolation.enter(entry.measurement)
-                yield from self.probes[name].recorded_last(entry.calls_made, drift_of(entry.times))
+                yield from self.probes[name].recorded_last(entry.calls_made)
 
     def _rounds_of(self, entries: list[Entry], replanned: int = 0, *, held_up: bool = False) -> Rounds:
         assert self.isolation is not None

@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import linecache
 import resource
-import statistics
 import sys
 import threading
 import time
@@ -51,7 +50,7 @@ from .work_state import (
     seen_of,
 )
 
-__all__ = ["LONG", "VALUE", "Finding", "Probe", "drift_of"]
+__all__ = ["LONG", "VALUE", "Finding", "Probe"]
 
 LINES, OPERATORS = 20_000, 5_000
 """Lines and Python calls, and operators, that are recorded of one call: some 100 ms at most."""
@@ -143,7 +142,7 @@ class _Lines:
         """The trace function of all frames: a local one for the user's."""
         file = frame.f_code.co_filename
         if (users := self._is_users.get(file)) is None:
-            users = self._is_users[file] = is_users_file(file)
+            users = self._is_users[file] = _is_users(file)
         self._stop_in_time()
         if not users:
             self.work.library += not file.startswith("<frozen importlib")
@@ -191,12 +190,17 @@ class _Lines:
 
     def in_thread(self, frame: FrameType, event: str, arg: Any) -> Any:
         """The trace function of threads that the code starts: counts only."""
-        if not is_users_file(frame.f_code.co_filename):
+        if not _is_users(frame.f_code.co_filename):
             return None
         if event == "line":
             self.work.codes[id(frame.f_code)] = frame.f_code
             self.work.lines[id(frame.f_code), frame.f_lineno] += 1
         return self.in_thread
+
+
+def _is_users(file: str) -> bool:
+    """Whether code of this file is the user's; what a library made of a text is not."""
+    return is_users_file(file) and file != "<string>"
 
 
 def _preempted() -> int:
@@ -357,12 +361,6 @@ class Finding:
         return Doubt("other-work", text, way, {"name": name, "how": self.how, "evidence": self.evidence})
 
 
-def drift_of(times: Sequence[float]) -> float:
-    """The median of the last quarter over that of the first; 1 where they are too few."""
-    quarter = len(times) // 4
-    return statistics.median(times[-quarter:]) / statistics.median(times[:quarter]) if quarter >= 4 else 1.0
-
-
 class Probe:
     """Records calls of one alternative; made before its first call. `forget` lets go of what it holds.
 
@@ -430,20 +428,15 @@ class Probe:
         self.finding = yield from self._judged()
         return float(last)
 
-    def recorded_last(self, plain: int, drift: float) -> Steps[None]:
-        """The call after the samples, and what is known then.
-
-        Args:
-            plain: how many calls were made meanwhile.
-            drift: the median time of the last quarter of the samples over that of the first.
-        """
+    def recorded_last(self, plain: int) -> Steps[None]:
+        """The call after the samples, for which so many were made, and what is known then."""
         self._plain = plain
         if (
             self.finding is None
             and self._works[-1].wall <= self.long
             and (yield from self.recorded(is_tried=True)) != FAILED
         ):
-            self.finding = yield from self._judged(drift)
+            self.finding = yield from self._judged()
         self.forget()
 
     @contextlib.contextmanager
@@ -452,7 +445,8 @@ class Probe:
         now = [read() for read, _, _ in self._random]
         for _, put, state in self._random:
             put(state)
-        lines, tracer = _Lines(work, self._code.replicas[0].__code__), sys.gettrace()
+        own = self._code.replicas[0].__code__
+        lines, tracer = _Lines(work, own), sys.gettrace()
         in_threads, event = threading.gettrace(), _ns_of_an_event(self._clock)
         work.imported = -len(sys.modules)
         try:
@@ -469,20 +463,22 @@ class Probe:
                     work.cpu = time.thread_time() - cpu
         finally:
             work.imported += len(sys.modules)
+            first = id(own), min([line for _, _, line in own.co_lines() if line][1:], default=1)
+            work.lines[first] = max(work.lines[first] - 1, 0)  # the loop's own, which stands on the first line
             work.overhead_ns += lines.events * event
             for (_, put, _), state in zip(self._random, now, strict=True):  # timed calls go on from where they were
                 put(state)
 
     # ---- the comparison ----------------------------------------------------------------------------------------------
 
-    def _judged(self, drift: float = 1.0) -> Steps[Finding | None]:
+    def _judged(self) -> Steps[Finding | None]:
         """What the recorded calls come to; it may call the code some more times."""
         found = self._by_what_ran()
         if found is not None and (yield from self._happens_again()):
             found = None  # chance: the work of a call is not always the same
         if not (found and found.voids) and self._before is None and (len(self._works) < 4 or self._moving):
             found = (yield from self._by_test(found)) or found
-        return found or self._by_what_it_gave() or self._by_time(drift)
+        return found or self._by_what_it_gave() or self._by_time()
 
     @property
     def _first(self) -> Work:
@@ -520,7 +516,7 @@ class Probe:
         settled = self._settled
         switches = [k for k in settled if self._is_switched(k)]
         if (rising := self._rising()) is not None:
-            return Finding("more", self._growth(rising) + self._cause(self._moving or settled))
+            return Finding("more", self._growth(rising))
         if len(later) > 2 and _ends(lost):
             return Finding("less", lacks(first, later[-1], ("the first call", "the last one"))[1])
         if share >= min(0.9, LOST + 2 * varies):
@@ -550,23 +546,28 @@ class Probe:
         for label in self._moving:
             sizes = [work.before[label].size for work in self._later]
             if sizes[0] < sizes[-1] and early.before[label].kind != OF_PROCESS and not isinstance(sizes[0], Left):
-                return (
-                    f"`{plain_label(label)}` held {sizes[0]:,} items in the second call and {sizes[-1]:,} in the last"
-                )
+                held = f"`{plain_label(label)}` held {sizes[0]:,} item{'s' * (sizes[0] != 1)} in the second call"
+                return f"{held} and {sizes[-1]:,} in the last"
         _, text = lacks(late, early, ("the last call", "the second one"))
         if text:
-            return text
+            return text + self._cause(self._moving or self._settled)
         before, after = early.amounts[which], late.amounts[which]
         what = ("operators touched {:,} elements", "{:,} lines ran", "libraries' functions were called {:,} times")[
             which
         ]
         return f"{what.format(before)} in the second call and {after:,} in the last"
 
+    def _apart(self, work: Work) -> float:
+        """How far the work of a call is from that of the first: the larger share that either lacks of the other, the
+        first call's own where that is most."""
+        share = lacks(self._first, work)[0]
+        return share if share >= LOST else max(share, lacks(work, self._first)[0])
+
     def _happens_again(self) -> Steps[bool]:
         """Whether one of some more calls does the work that seemed lost; random generators run on meanwhile."""
         if self._works[-1].wall > self.long / 10:
             return False
-        rising = self._rising()
+        rising, lost = self._rising(), min(self._apart(work) for work in self._later)
         mark, (self._random, random) = len(self._works), ([], self._random)
         most = self._later[-1].amounts
         try:
@@ -578,7 +579,7 @@ class Probe:
                 if (
                     extra.amounts[rising] < 0.9 * most[rising]
                     if rising is not None
-                    else lacks(self._first, extra)[0] < LOST / 2
+                    else self._apart(extra) < lost / 2
                 ):
                     return True
         finally:
@@ -622,7 +623,7 @@ class Probe:
         """Seconds of a call from each of two states, in turns, the shortest of three; None where one raised."""
         times: tuple[list[float], list[float]] = ([], [])
         try:
-            for _ in range(3 if self._first.wall < self.long / 5 else 1):
+            for _ in range(3 if self._first.cpu < self.long / 5 else 2):
                 for put_back, into in zip(states, times, strict=True):
                     put_back()
                     tried = _Around(self._block, contextlib.nullcontext)
@@ -655,7 +656,7 @@ class Probe:
                 return Finding("less", text)
         return None
 
-    def _by_time(self, drift: float) -> Finding | None:
+    def _by_time(self) -> Finding | None:
         """What only counts of the process, values and times tell: no more than a doubt."""
         first, later, settled = self._first, self._later, self._settled
         was = first.before
@@ -664,10 +665,6 @@ class Probe:
             if k in was and was[k].kind == OF_PROCESS and sizes[-1] > sizes[0]:
                 return Finding("part", f"the number of {k} grows with every call, from {sizes[0]:,} to {sizes[-1]:,}")
         usual = sorted(work.cpu for work in later)[len(later) // 2]
-        slow = later[-1].cpu > MORE * max(work.cpu for work in later[:-1]) + COLD if len(later) > 2 else False
-        if drift > 1.25 and slow:
-            text = f"the last call took {seconds_text(later[-1].cpu)}, the second {seconds_text(later[0].cpu)}"
-            return Finding("time", f"{text}: calls get slower")
         if first.imported:
             return None
         ratio, fewer = first.cpu / max(usual, NOISE), max(work.library for work in later)

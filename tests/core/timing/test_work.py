@@ -1,0 +1,237 @@
+"""The probe of later calls, with clocks that count their readings: each line takes as long as any other.
+
+What a real clock decides is measured by ``tests/benchmarks/work.py``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import re
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import numpy as np  # noqa: E402
+
+from torchbench_magic.cell_text import Body  # noqa: E402
+from torchbench_magic.timing import work  # noqa: E402
+from torchbench_magic.timing.python_bodies import with_value_kept  # noqa: E402
+from torchbench_magic.timing.timed_loop import FAILED, compile_block  # noqa: E402
+from torchbench_magic.timing.work import Probe  # noqa: E402
+
+from .fake_clock import FakeClock  # noqa: E402
+
+PLAIN = 300  # calls between the recorded ones
+MEMO = """\
+d = {}
+def kept():
+    if "k" not in d:
+        for i in range(50):
+            d["k"] = i
+    return d["k"]
+"""
+FLAG = """\
+first = True
+def step():
+    global first
+    if first:
+        first = False
+        for i in range(50):
+            i + 1
+"""
+TAKING = "for _, x in zip(range(20), g):\n    x + 1"
+FREEZING = """\
+calls = []
+def forward(x):
+    calls.append(1)
+    if len(calls) > 20:
+        return x
+    for _ in range(30):
+        x = x + 1
+    return x
+x = 0
+"""
+ONCE = """\
+class Rows:
+    def __init__(self):
+        self.left = list(range(30))
+    def fetch(self):
+        taken, self.left = self.left, []
+        return taken
+rows = Rows()
+"""
+CACHE = "kv = [torch.ones(3, 4)]"
+POSITION = """\
+count = 0
+def go():
+    global count
+    for i in range(count):
+        i + 1
+    count += 1
+"""
+SORT = "clock.work(5000 if a[0] > a[-1] else 10)\na.sort()"
+GRADS = """\
+ps = [torch.nn.Parameter(torch.ones(3)) for _ in range(9)]
+for p in ps:
+    p.grad = torch.ones(3)
+opt = torch.optim.SGD(ps)
+"""
+TRAINING = "net = torch.nn.Linear(4, 1); x = torch.ones(8, 4); opt = torch.optim.Adam(net.parameters())"
+
+CELLS = [
+    # (how it is found, a part of the evidence, setup, body)
+    ("less", "line 1 .* ran 51 times in the first call and once in later ones", "g = (i * i for i in range(50))", "for x in g: x + 1"),
+    ("less", "line 4 of `kept` .* ran 51 times in the first call and not in later ones; `d` held 0, then 1 item", MEMO, "kept()"),
+    ("less", "`first` was True, then False", FLAG, "step()"),
+    ("less", "ran 41 times in the first call and once in later ones; `xs` held 40, then 0 items", "xs = list(range(40))", "while xs:\n    xs.pop()"),
+    ("less", "ran 21 times in the first call and once in the last one", "g = (i for i in range(800))", TAKING),
+    ("less", "in the first call and not in the last one", FREEZING, "forward(x)"),
+    ("less", "the value was a list of 30 in the first call and a list of 0", ONCE, "rows.fetch()"),
+    (
+        "more",
+        "`aten.cat` worked on 6 × 4 float32 and .* and on 912 × 4 float32",
+        CACHE,
+        "kv[0] = torch.cat([kv[0], torch.ones(3, 4)])",
+    ),
+    ("more", "^`xs` held 1 item in the second call and 303 in the last$", "xs = []", "xs.append(1)\nfor x in xs:\n    x + 1"),
+    ("more", "line 4 of `go` .* ran 304 times in the last call and 2 times in the second one", POSITION, "go()"),
+    (
+        "less",
+        "a call takes 5.00 ms from the state before the first call and 10.0 µs",
+        "a = np.arange(9.)[::-1].copy()",
+        SORT,
+    ),
+    (
+        "less",
+        "a call takes 100 µs from the state before",
+        GRADS,
+        "clock.work(10 * sum(p.grad is not None for p in ps) + 10)\nopt.zero_grad()",
+    ),
+    (
+        "part",
+        "`net.training` was True, then False",
+        "net = torch.nn.Dropout(); x = torch.ones(8)",
+        "y = net(x)\nfor i in range(5):\n    y = y + 1\nnet.eval()",
+    ),
+]
+QUIET = [
+    ("", "x + 1"),
+    ("xs = []", "xs.append(1)"),
+    ("seen = {}", "seen[len(seen)] = 1"),
+    ("count = [0]", "count[0] += 1"),
+    (TRAINING, "opt.zero_grad()\nnet(x).sum().backward()\nopt.step()"),
+    (TRAINING, "net(x).sum().backward()"),
+    ("import random", "if random.random() < 0.5:\n    for i in range(20):\n        i + 1"),
+    ("import logging; log = logging.getLogger('quiet')", "log.info('step')"),
+    ("lazy = torch.nn.LazyLinear(3); x = torch.ones(2, 4)", "lazy(x)"),
+    ("cache = {i: i for i in range(100)}", "sum(cache.values())"),
+    ("a = np.ones(5)", "a *= 2"),
+    ("g = iter(int, 1)", "next(g)"),
+]
+
+
+@pytest.fixture(autouse=True)
+def counted_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reading of a clock is a microsecond after the one before; a thread's own says nothing."""
+    ticks = itertools.count()
+    seconds = lambda: next(ticks) * 1e-6  # noqa: E731
+    fake = SimpleNamespace(thread_time=seconds, perf_counter=seconds, thread_time_ns=lambda: 0)
+    monkeypatch.setattr(work, "time", fake)
+
+
+def probed(setup: str, body: str, plain: int = PLAIN) -> tuple[Probe, dict[str, Any]]:
+    """The probe of a body after ``plain`` calls, and the names that it ran with."""
+    clock = FakeClock()
+    names: dict[str, Any] = {"torch": torch, "np": np, "clock": clock, "x": 1.0, "__name__": "__main__"}
+    for name, text in (("<setup>", setup), ("<cell>", body)):
+        linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    exec(compile(setup, "<setup>", "exec"), names)
+    code = compile_block(Body(body, "<cell>"), names, transform_ast=with_value_kept)
+
+    def driven(steps: Any) -> None:
+        reading: Any = None
+        while True:
+            try:
+                request = steps.send(reading)
+            except StopIteration:
+                return
+            try:
+                reading = request.block.start(request.replica, request.calls, clock.clocks, lambda: None)
+            except Exception:
+                if not request.is_tried:
+                    raise
+                reading = FAILED
+
+    probe = Probe(code, code, clock.clocks.wall)
+    driven(probe.recorded())
+    driven(probe.recorded_again())
+    for _ in range(plain):
+        code.start(0, 1, clock.clocks, lambda: None)
+    driven(probe.recorded_last(plain))
+    return probe, names
+
+
+@pytest.mark.parametrize(("how", "evidence", "setup", "body"), CELLS, ids=[cell[3][:30] for cell in CELLS])
+def test_other_work_is_told_by_what_shows_it(how: str, evidence: str, setup: str, body: str) -> None:
+    found = probed(setup, body)[0].finding
+    assert found is not None
+    assert found.how == how
+    assert re.search(evidence, found.evidence), found.evidence
+
+
+@pytest.mark.parametrize(("setup", "body"), QUIET)
+def test_the_same_work_is_not_accused(setup: str, body: str) -> None:
+    assert probed(setup, body)[0].finding is None
+
+
+def test_state_that_was_put_to_the_test_is_as_the_calls_left_it() -> None:
+    _, names = probed("a = np.arange(9.)[::-1].copy(); n = [0]", SORT + "\nn[0] += 1")
+    assert names["a"].tolist() == list(range(9))
+    assert names["n"][0] == 3 + 6 + PLAIN  # it moves, and is not put back
+
+
+def test_nothing_of_a_recording_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    import threading
+
+    def tracer(*_: Any) -> None:
+        return None
+
+    sys.settrace(tracer)
+    try:
+        probed("", "torch.ones(2) + 1")
+        assert sys.gettrace() is tracer
+    finally:
+        sys.settrace(None)
+    assert threading.gettrace() is None
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_recorded_calls_draw_the_same_numbers_and_the_timed_ones_go_on() -> None:
+    drawn = "import random; seen = []"
+    _, names = probed(drawn, "seen.append((random.random(), np.random.rand(), torch.rand(()).item()))", plain=4)
+    first, second, third, *timed, last = names["seen"]
+    assert first == second == third == last
+    assert len({first, *timed}) == 1 + len(timed) - (timed[0] == first)
+
+
+def test_a_compiled_function_is_not_compiled_for_a_recording() -> None:
+    torch._dynamo.reset()
+    count: list[int] = []
+
+    def backend(module: Any, inputs: Any) -> Any:
+        count.append(1)
+        return module.forward
+
+    names = {"torch": torch, "backend": backend}
+    _, names = probed("f = torch.compile(lambda x: x + 1, backend='eager'); x = torch.ones(3)", "f(x)", plain=0)
+    assert torch._dynamo.utils.counters["frames"]["total"] == 0
+
+
+def test_an_exception_of_the_code_is_its_own() -> None:
+    with pytest.raises(ZeroDivisionError):
+        probed("", "1 / 0")
+    assert sys.gettrace() is None
