@@ -64,6 +64,7 @@ def in_fork(shell: Any, setup: str, body: str) -> dict[str, Any]:
 def main() -> int:
     from IPython.core.interactiveshell import InteractiveShell
 
+    sys.path.pop(0)  # where `profile` is another than the standard library's
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "torchbench_magic")
     import torch  # noqa: F401  # each fork has it

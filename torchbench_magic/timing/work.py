@@ -130,6 +130,7 @@ class _Lines:
     def __init__(self, work: Work, code: CodeType | None = None) -> None:
         self.work, self._left, self._code, self.thread = work, LINES, code, threading.get_ident()
         self._is_users: dict[str, bool] = {}
+        self._imports = 0  # modules that are being imported: start-up, and no work of the code's
         self._returned: Line | None = None  # the line that returned last, while its caller's line goes on
         self.stack: list[Line | None] = [None]
         self.resume()
@@ -144,13 +145,22 @@ class _Lines:
         if (users := self._is_users.get(file)) is None:
             users = self._is_users[file] = _is_users(file)
         self._stop_in_time()
-        if not users:
-            self.work.library += not file.startswith("<frozen importlib")
+        if frame.f_code.co_name == "<module>" and frame.f_code is not self._code:
+            self._imports += 1
+            frame.f_trace_lines = False
+            return self._import_ended
+        if not users or self._imports:
+            self.work.library += not self._imports and not file.startswith("<frozen importlib")
             return None
         self.spend(self._returned)  # C code that calls it again and again, as sum(g): that is work for its items
         self.stack.append(None)
         self.work.codes[id(frame.f_code)] = frame.f_code
         return self._in_frame
+
+    def _import_ended(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if event == "return":
+            self._imports -= 1
+        return self._import_ended
 
     def _in_frame(self, frame: FrameType, event: str, arg: Any) -> Any:
         self.spend()
@@ -604,10 +614,9 @@ class Probe:
             return None
         before, present = pair
         first, later = self._first, self._later
-        usual = sorted(work.cpu for work in later)[len(later) // 2]
         share, lost = min(lacks(first, work) for work in later)
         starts = share > 1e-3 or first.library > 1.1 * later[0].library + 10
-        least = 4.0 if starts else MORE if usual < 2 * COLD else 1.25  # a little that only a first call does
+        least = 4.0 if starts else MORE if max(pair) < 2 * COLD else 1.25  # a little that only a first call does
         if abs(before - present) <= NOISE or max(pair) <= least * min(pair):
             return None
         text = (
