@@ -72,14 +72,16 @@ def private_names(text: str) -> Iterator[str]:
 def test_each_file_of_the_list_is_there_and_has_what_is_said_of_it(file: str) -> None:
     text = (PACKAGE / file).read_text(encoding="utf-8")
     for name in stated()[file]:
-        assert MACHINE_CODE.search(text) if name == "machine code" else name.split(".")[-1] in text, name
+        assert (MACHINE_CODE.search(text) if name == "machine code" else name.split(".")[-1] in text), name
 
 
 def test_no_other_module_uses_ctypes_or_machine_code() -> None:
     by_ctypes = {file for file, text in files() if CTYPES.search(text)}
     by_code = {file for file, text in files() if MACHINE_CODE.search(text)}
     assert by_ctypes == {file for file, names in stated().items() if "ctypes" in names}
-    assert by_code == {file for file, names in stated().items() if "machine code" in names}
+    assert by_code == {
+        file for file, names in stated().items() if "machine code" in names
+    }
 
 
 def test_no_other_module_takes_a_private_name_of_torch_or_of_ipython() -> None:

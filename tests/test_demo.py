@@ -40,7 +40,9 @@ def test_the_demo_prints_what_cells_show_and_writes_a_page_that_names_no_host(
 
 
 @pytest.mark.kernel
-def test_a_cell_that_fails_ends_the_demo_with_its_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cell_that_fails_ends_the_demo_with_its_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     notebook = write(tmp_path, "print('before')", "1/0", "print('after')")
     with pytest.raises(CellFailed, match="ZeroDivisionError"):
         demo(notebook)

@@ -51,7 +51,9 @@ def test_a_wrong_option_is_refused() -> None:
     assert "--selftest" in done.stderr
 
 
-def test_an_interrupt_prints_what_there_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_prints_what_there_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     import torchbench_magic
 
     known = Diagnosis((Finding("quota", "ok", "No cgroup limits the CPU time."),), partial=True)

@@ -108,7 +108,9 @@ def kernels() -> Found:
     """A fresh kernel each: how long to the first count, and the same numbers in all of them?"""
     found = [json.loads(subprocess.check_output([sys.executable, __file__, "--kernel"])) for _ in range(KERNELS)]
     firsts = [one["first"] for one in found]
-    figures = [Figure("first count in a fresh kernel", max(firsts), "s", at_most=20, spread=(min(firsts), max(firsts)))]
+    figures = [
+        Figure("first count in a fresh kernel", max(firsts), "s", at_most=20, spread=(min(firsts), max(firsts)))
+    ]
     bare = bare_seconds()
     figures += [
         Figure("import torch under valgrind --tool=none", bare, "s"),
@@ -159,13 +161,8 @@ def warm() -> Found:
             seconds.append(time.perf_counter() - began)
         limit = {"x * y": 0.6, "nn.Linear forward": 0.8}.get(name)
         figures += [
-            Figure(
-                f"{name}: one count",
-                statistics.median(seconds),
-                "s",
-                at_most=limit,
-                spread=(min(seconds), max(seconds)),
-            ),
+            Figure(f"{name}: one count", statistics.median(seconds), "s", at_most=limit,
+                   spread=(min(seconds), max(seconds))),
             Figure(f"  spread over {RUNS} runs", spread_of(totals), "instructions", at_most=0),
             Figure("  of", totals[0], "instructions"),
         ]
@@ -177,15 +174,10 @@ def warm() -> Found:
     names["x"] = names["x"].t()[::2].t()
     exec("def scaled(x):\n    return x * 2.0 + 1", names)
     figures += [
-        Figure(
-            "another stride: difference", abs(counted("x * x", names)[0].total - straight), "instructions", at_least=1
-        ),
-        Figure(
-            "another body of a helper: difference",
-            abs(counted("scaled(batch)", names)[0].total - scaled),
-            "instructions",
-            at_least=1,
-        ),
+        Figure("another stride: difference", abs(counted("x * x", names)[0].total - straight), "instructions",
+               at_least=1),
+        Figure("another body of a helper: difference", abs(counted("scaled(batch)", names)[0].total - scaled),
+               "instructions", at_least=1),
     ]
     return figures, {"runs": RUNS}
 
@@ -215,12 +207,8 @@ def torch_beside() -> Found:
         ratio = their_seconds / statistics.median(seconds)
         figures += [
             Figure(f"{name}: torch's collector", their_seconds, "s"),
-            Figure(
-                "  times the seconds of one count here",
-                ratio,
-                "x",
-                at_least=50 if name in ("x * y", "nn.Linear forward") else None,
-            ),
+            Figure("  times the seconds of one count here", ratio, "x",
+                   at_least=50 if name in ("x * y", "nn.Linear forward") else None),
             Figure("  torch's total", total, "instructions"),
             Figure("  ours in torch's form, against it: size", abs(apart), "%", at_most=3),
         ]
@@ -259,10 +247,8 @@ def annotate() -> Found:
 
     names = notebook()
     files = {f"ours, {name}": counted(text, names)[0].text for name, text in STEADY.items()}
-    files |= {
-        f"ours in torch's form, {name}": counted(STEADY[name], names, form="module")[0].text
-        for name in ("x * y", "Python loop")
-    }
+    files |= {f"ours in torch's form, {name}": counted(STEADY[name], names, form="module")[0].text
+              for name in ("x * y", "Python loop")}
     text, setup = BESIDE_TORCH["x * y"]
     kept = Timer(text, setup).collect_callgrind(number=NUMBER, retain_out_file=True).stmt_callgrind_out
     files["torch's, x * y"] = str(kept)
@@ -280,22 +266,14 @@ def annotate() -> Found:
         promise = {"at_most": 0} if not open_calls else {}
         figures += [
             Figure(f"{name}: functions", len(costs.exclusive), "functions", at_least=10),
-            Figure(
-                f"  with another number than callgrind_annotate, {open_calls} calls=0",
-                len(unlike),
-                "functions",
-                **promise,
-            ),
+            Figure(f"  with another number than callgrind_annotate, {open_calls} calls=0", len(unlike), "functions",
+                   **promise),
         ]
         if unlike:
             listed[name] = unlike
     for name, lines in listed.items():
-        print(
-            f"\n{name}: unlike callgrind_annotate. A line after calls=0 is the inclusive cost of a call that was"
-            " still running; annotate adds it to the self cost of the caller.",
-            *lines[:20],
-            sep="\n  ",
-        )
+        print(f"\n{name}: unlike callgrind_annotate. A line after calls=0 is the inclusive cost of a call that was"
+              " still running; annotate adds it to the self cost of the caller.", *lines[:20], sep="\n  ")
     return figures, {"unlike": listed}
 
 
@@ -304,13 +282,8 @@ def annotated(content: str, *, inclusive: bool) -> dict[str, int]:
     with tempfile.NamedTemporaryFile("w", suffix=".out") as file:
         file.write(content)
         file.flush()
-        command = [
-            "callgrind_annotate",
-            f"--inclusive={'yes' if inclusive else 'no'}",
-            "--threshold=100",
-            "--show-percs=no",
-            file.name,
-        ]
+        command = ["callgrind_annotate", f"--inclusive={'yes' if inclusive else 'no'}", "--threshold=100",
+                   "--show-percs=no", file.name]
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     table = said.partition("file:function")[2].partition("\n-- Auto-annotated")[0]
     rows = re.findall(r"^ *([\d,]+) +(\S.*:.*)$", table, re.MULTILINE)
@@ -350,12 +323,8 @@ def cell() -> Found:
     noise = statistics.median(counts[1:]) - 2 * statistics.median(single)
     figures = [
         Figure("first such cell of a kernel", wholes[0], "s"),
-        Figure(
-            "the cell, from the second on",
-            statistics.median(wholes[1:]),
-            "s",
-            spread=(min(wholes[1:]), max(wholes[1:])),
-        ),
+        Figure("the cell, from the second on", statistics.median(wholes[1:]), "s",
+               spread=(min(wholes[1:]), max(wholes[1:]))),
         Figure("  its counting, noise runs included", statistics.median(counts[1:]), "s"),
         Figure("  of that the noise runs", noise, "s"),
     ]

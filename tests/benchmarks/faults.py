@@ -71,17 +71,15 @@ def interrupts(asked: argparse.Namespace) -> int:
     for kind in KINDS:
         mine = [each for each in attempts if each["kind"] == kind.name]
         outcomes = Counter(each["outcome"] for each in mine)
-        rows.append(
-            {
-                "cell": kind.name,
-                "attempts": len(mine),
-                "double": sum(len(each["moments"]) > 1 for each in mine),
-                "whole": outcomes["whole"],
-                "partial": outcomes["partial"],
-                "nothing": outcomes["nothing"],
-                "faults": sum(bool(each["faults"]) for each in mine),
-            }
-        )
+        rows.append({
+            "cell": kind.name,
+            "attempts": len(mine),
+            "double": sum(len(each["moments"]) > 1 for each in mine),
+            "whole": outcomes["whole"],
+            "partial": outcomes["partial"],
+            "nothing": outcomes["nothing"],
+            "faults": sum(bool(each["faults"]) for each in mine),
+        })
     _print(rows)
     _print_faults(attempts)
     figures = [
@@ -99,15 +97,13 @@ def kills(asked: argparse.Namespace) -> int:
     for kind in KILLED:
         mine = [each for each in killed if each["kind"] == kind.name]
         seconds = [each["seconds"] for each in mine if not each["faults"]]
-        rows.append(
-            {
-                "cell": kind.name,
-                "kernels": len(mine),
-                "running": sum(each["was_running"] for each in mine),
-                "longest": round(max(seconds, default=0.0), 1),
-                "faults": sum(bool(each["faults"]) for each in mine),
-            }
-        )
+        rows.append({
+            "cell": kind.name,
+            "kernels": len(mine),
+            "running": sum(each["was_running"] for each in mine),
+            "longest": round(max(seconds, default=0.0), 1),
+            "faults": sum(bool(each["faults"]) for each in mine),
+        })
     _print(rows)
     _print_faults(killed)
     figures = [

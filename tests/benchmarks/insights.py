@@ -302,6 +302,7 @@ HEALTHY = [
 ]
 
 
+
 def main() -> int:
     rows: list[tuple[str, ...]] = []
     cases: list[dict[str, Any]] = []

@@ -31,7 +31,10 @@ print(float((_timer.details["first_call"] + calls * _timer.frame["median"]).sum(
 def seconds_busy(cell: nbformat.NotebookNode) -> float:
     """Seconds from the kernel's "busy" to its "idle" for this cell."""
     stamps = cell.metadata["execution"]
-    start, end = (datetime.datetime.fromisoformat(stamps[name]) for name in ("iopub.status.busy", "iopub.status.idle"))
+    start, end = (
+        datetime.datetime.fromisoformat(stamps[name])
+        for name in ("iopub.status.busy", "iopub.status.idle")
+    )
     return (end - start).total_seconds()
 
 

@@ -334,7 +334,9 @@ def pictures() -> int:
         options = {"shapes": True, "memory": True}
         steps = round(EVENTS / (run_ours(text, 200, **options).n_events / 200))
         made = run_ours(text, steps, **options)
-        views = {group: stored(mimebundle(made, group_by=group)) for group in ("op", "stack:3")}
+        views = {
+            group: stored(mimebundle(made, group_by=group)) for group in ("op", "stack:3")
+        }
         figures.append(Figure(f"{body}: the output, largest of its groupings", max(views.values()), "bytes", limit=1e6))
         for metric in ("time", "bytes"):
             size = stored(made.flamegraph(metric)._repr_mimebundle_())

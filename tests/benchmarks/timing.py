@@ -326,7 +326,9 @@ def reproducibility() -> int:
     figures = []
     for name in ("Linear, 16 x 128",):
         text, n = BODIES[name][0], 12
-        results = [compare({"": text}, globals=NAMES, threads=1, min_run_time=21, max_run_time=21) for _ in range(n)]
+        results = [
+            compare({"": text}, globals=NAMES, threads=1, min_run_time=21, max_run_time=21) for _ in range(n)
+        ]
         long_run = float(np.median(np.concatenate([r.call_times(0) for r in results])))
         ranges = [(r.details["reproducibility_low"][0], r.details["reproducibility_high"][0]) for r in results]
         precisions = [(r.details["precision_low"][0], r.details["precision_high"][0]) for r in results]
@@ -354,13 +356,8 @@ def mixed() -> int:
         decided += set(frame["verdict"][2:]) == {"slower"}
         seconds.append(result.elapsed)
     figures = [
-        Figure(
-            "width of the twin's ratio interval",
-            float(np.median(widths)),
-            "%",
-            at_most=0.5,
-            spread=(min(widths), max(widths)),
-        ),
+        Figure("width of the twin's ratio interval", float(np.median(widths)), "%", at_most=0.5,
+               spread=(min(widths), max(widths))),
         Figure(f"both slow ones decided, of {n}", decided, "trials", at_least=n),
         Figure("the whole cell (4 s asked)", float(np.median(seconds)), "s"),
     ]

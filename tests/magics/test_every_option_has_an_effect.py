@@ -396,8 +396,6 @@ TIMER: dict[str, Effect] = SHARED | {
     "save": save_appends_to_a_file,
     "resume": resume_takes_points_over,
 }
-
-
 def engines_make_the_cell_a_job_of_ranks(bench: Bench) -> None:
     from tests.engines.conftest import PROFILE as CLUSTER
     from tests.engines.conftest import running_cluster

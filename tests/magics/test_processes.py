@@ -33,7 +33,9 @@ def at(loaded: InteractiveShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("--processes 2.5", "--processes '2.5': "),
         ("--processes 9999", "--processes '9999': give a whole number up to 1000"),
         pytest.param("--processes 2 --clock device", "--clock device", marks=pytest.mark.slow),  # these start processes
-        pytest.param("--processes 2 --device nowhere", "--device: 'nowhere' is not a device", marks=pytest.mark.slow),
+        pytest.param(
+            "--processes 2 --device nowhere", "--device: 'nowhere' is not a device", marks=pytest.mark.slow
+        ),
         ("--processes 2 --callgrind", "--callgrind counts the same in every process"),
     ],
 )

@@ -143,7 +143,9 @@ def test_the_package_comes_from_the_wheel_and_says_its_version(installed: Instal
 
 
 @pytest.mark.slow
-def test_without_load_ext_the_first_profile_names_lines_of_both_cells(installed: Installed, tmp_path: Path) -> None:
+def test_without_load_ext_the_first_profile_names_lines_of_both_cells(
+    installed: Installed, tmp_path: Path
+) -> None:
     *_, seen = notebook(DEFINE, PROFILE_WITH_AWAIT, LINES_SEEN, installed=installed, cwd=tmp_path)
     lines = {(cell, line) for cell, line in json.loads(seen)}
     assert {(2, 3), (2, 4), (2, 5)} <= lines, "the cell itself; the magic is its line 1"

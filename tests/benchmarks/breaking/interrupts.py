@@ -137,7 +137,9 @@ class Kind:
 KINDS = (
     Kind("%%tprofile", f"%%tprofile{_BODY}", shared=14),
     Kind("%%tprofile --memory", f"%%tprofile --memory{_BODY}", shared=14),
-    Kind("%%tprofile --memory --shapes --host-memory", f"%%tprofile --memory --shapes --host-memory{_BODY}", shared=12),
+    Kind(
+        "%%tprofile --memory --shapes --host-memory", f"%%tprofile --memory --shapes --host-memory{_BODY}", shared=12
+    ),
     Kind("%%tprofile --steps 20", f"%%tprofile --steps 20{_BODY}", shared=12),
     Kind("%%tprofile -w", f"%%tprofile -w{_BODY}", shared=8, is_live=True),
     Kind("%%timer", f"%%timer {_SHORT}{_SECTIONS}", "_timer", 12),

@@ -40,51 +40,38 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 net = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
 optimizer = torch.optim.SGD(net.parameters(), 0.01)
 """
-SLOW_SET = (
-    BASE
-    + """\
+SLOW_SET = BASE + """\
 class Slow(Dataset):
     def __len__(self): return 160
     def __getitem__(self, at):
         sum(at * n for n in range(20000))
         return torch.rand(256), at % 10
 """
-)
-READY = (
-    BASE
-    + """\
+READY = BASE + """\
 data = TensorDataset(torch.rand(512, 256), torch.randint(10, (512,)))
 loader = DataLoader(data, batch_size=64)
 """
-)
 STEP = """\
     optimizer.zero_grad()
     loss = F.cross_entropy(net(x), y)
     loss.backward()
     optimizer.step()"""
-WITH_DROPOUT = (
-    READY
-    + """\
+WITH_DROPOUT = READY + """\
 net = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Dropout(0.5), nn.Linear(512, 10))
 optimizer = torch.optim.SGD(net.parameters(), 0.01)
 held_out = DataLoader(TensorDataset(torch.rand(4096, 256), torch.randint(10, (4096,))), batch_size=512)
 """
-)
-DEEP = (
-    BASE
-    + """\
+DEEP = BASE + """\
 net = nn.Sequential(*(nn.Linear(32, 32) for _ in range(60)))
 x, y = torch.rand(64, 32), torch.rand(64, 32)
 """
-)
 
 PLANTED = [
     Planted(
         "a data set that computes each item, in the loop itself",
         SLOW_SET + "loader = DataLoader(Slow(), batch_size=16)",
         f"for x, y in loader:\n{STEP}",
-        "input-bound",
-        2,
+        "input-bound", 2,
     ),
     Planted(
         "a generator that makes batches by hand",
@@ -92,22 +79,19 @@ PLANTED = [
         "        rows = [[float(i * j % 7) for i in range(256)] for j in range(64)]\n"
         "        yield torch.tensor(rows), torch.randint(10, (64,))",
         f"for x, y in batches():\n{STEP}",
-        "input-bound",
-        2,
+        "input-bound", 2,
     ),
     Planted(
         "workers that cannot keep up",
         SLOW_SET + "loader = DataLoader(Slow(), batch_size=8, num_workers=1)",
         f"for x, y in loader:\n{STEP}",
-        "input-bound",
-        2,
+        "input-bound", 2,
     ),
     Planted(
         "workers that start anew with each short epoch",
         READY + "loader = DataLoader(data, batch_size=64, num_workers=2)",
         "for epoch in range(5):\n    for x, y in loader:\n" + "\n".join("    " + line for line in STEP.splitlines()),
-        "input-bound",
-        3,
+        "input-bound", 3,
     ),
     Planted(
         "a collate function that goes item by item",
@@ -115,8 +99,7 @@ PLANTED = [
         "    return torch.tensor(rows), torch.stack([y for _, y in items])\n"
         "loader = DataLoader(data, batch_size=64, collate_fn=together)",
         f"for x, y in loader:\n{STEP}",
-        "input-bound",
-        2,
+        "input-bound", 2,
     ),
     Planted(
         "Adam over the cells of a deep recurrent network",
@@ -124,8 +107,7 @@ PLANTED = [
         "optimizer = torch.optim.Adam(cells.parameters(), 3e-4)\nx, y = torch.rand(32, 24), torch.rand(32, 24)",
         "for i in range(15):\n    h = x\n    for cell in cells:\n        h = cell(h)\n"
         "    loss = F.l1_loss(h, y)\n    optimizer.zero_grad()\n    loss.backward()\n    optimizer.step()",
-        "optimizer-loop",
-        9,
+        "optimizer-loop", 9,
     ),
     Planted(
         "Adagrad over many small layers, in a method",
@@ -134,23 +116,20 @@ PLANTED = [
         "class Fit:\n    def __init__(self):\n        self.optimizer = torch.optim.Adagrad(net.parameters())\n"
         "    def run(self, steps):\n        for _ in range(steps):\n            self.optimizer.zero_grad()\n"
         "            net(x).square().mean().backward()\n            self.optimizer.step()\nFit().run(15)",
-        "optimizer-loop",
-        9,
+        "optimizer-loop", 9,
     ),
     Planted(
         "gradients that nothing clears",
         READY,
         "for x, y in loader:\n    loss = F.cross_entropy(net(x), y)\n    loss.backward()\n    optimizer.step()",
-        "no-zero-grad",
-        4,
+        "no-zero-grad", 4,
     ),
     Planted(
         "an evaluation that records a graph",
         WITH_DROPOUT,
         f"for x, y in loader:\n{STEP}\nnet.eval()\nright = 0\nfor x, y in held_out:\n"
         "    right += (net(x).argmax(1) == y).sum()\nnet.train()",
-        "grad-unused",
-        10,
+        "grad-unused", 10,
     ),
     Planted(
         "an evaluation in training mode",
@@ -158,8 +137,7 @@ PLANTED = [
         f"for x, y in loader:\n{STEP}\nright = 0\nwith torch.no_grad():\n    for x, y in held_out:\n"
         "        out = net(x)\n"
         "        right += (out.argmax(1) == y).sum()",
-        "eval-mode",
-        10,
+        "eval-mode", 10,
     ),
     Planted(
         "training that stays in evaluation mode",
@@ -168,15 +146,13 @@ PLANTED = [
         + "\n".join("    " + line for line in STEP.splitlines())
         + "\n    net.eval()\n    with torch.no_grad():\n"
         "        loss = sum(F.cross_entropy(net(x), y) for x, y in held_out)",
-        "eval-mode",
-        6,
+        "eval-mode", 6,
     ),
     Planted(
         "a checkpoint in one of the steps",
         READY + "import io\nbig = torch.rand(8_000_000)",
         "for at, (x, y) in enumerate(loader):\n" + STEP + "\n    if at == 5:\n        torch.save(big, io.BytesIO())",
-        OUTLIER,
-        8,
+        OUTLIER, 8,
     ),
 ]
 
@@ -228,7 +204,8 @@ HEALTHY = [
     ),
     Planted(
         "accumulated gradients with workers that keep up",
-        CONVOLUTIONS + "loader = DataLoader(data, batch_size=8, num_workers=1, persistent_workers=True)\n"
+        CONVOLUTIONS
+        + "loader = DataLoader(data, batch_size=8, num_workers=1, persistent_workers=True)\n"
         "for _ in loader: pass",
         "net.train()\nfor epoch in range(2):\n    for at, (x, y) in enumerate(loader):\n"
         "        loss = F.cross_entropy(net(x), y) / 4\n"
@@ -371,11 +348,8 @@ def _figures_of(name: str, cost: Cost) -> list[Figure]:
     middle, *ends = cost.typical
     return [
         Figure(
-            f"cost of --phases, {name}: upper end of 95 % interval",
-            ends[1],
-            "%",
-            limit=2.0 if name != TOO_SHORT else None,
-            spread=tuple(ends),
+            f"cost of --phases, {name}: upper end of 95 % interval", ends[1], "%",
+            limit=2.0 if name != TOO_SHORT else None, spread=tuple(ends),
         ),
         Figure(f"cost of --phases, {name}: median", middle, "%"),
         Figure(f"cost of --phases, {name}: of a step", middle / 100 * cost.step * 1e6, "us"),

@@ -253,7 +253,9 @@ def test_code_that_takes_too_long_is_stopped(server: Server, names: dict[str, An
     assert total(server, "x + 1", names) > 0
 
 
-def test_an_interrupt_ends_the_job_and_leaves_no_process(server: Server, names: dict[str, Any], tmp_path: Path) -> None:
+def test_an_interrupt_ends_the_job_and_leaves_no_process(
+    server: Server, names: dict[str, Any], tmp_path: Path
+) -> None:
     there = tmp_path / "there"
 
     def interrupt() -> None:

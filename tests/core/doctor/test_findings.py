@@ -64,7 +64,9 @@ def test_other_processes_are_named_with_what_they_use() -> None:
     found = list(load_findings(seen, 2))
     assert states(found) == dict.fromkeys(("outside load", "own load", "waiting", "steal", "throttling"), "warn")
     load = of(found, "outside load")
-    assert load.text == ("Other processes use 1.25 of 2 cores, mostly stress (pid 7): absolute times are unreliable.")
+    assert load.text == (
+        "Other processes use 1.25 of 2 cores, mostly stress (pid 7): absolute times are unreliable."
+    )
     assert load.evidence == "in 0.5 s; most used by stress (pid 7) 0.90, make (pid 8) 0.30"
     assert all(one.fix for one in found)
 

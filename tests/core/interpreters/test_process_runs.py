@@ -241,7 +241,9 @@ if not p.exists():
     found = measured({"a": "sum((1, 2))"}, setup=once)
     assert sorted({*found.samples["process"]}) == [2, 3]
     said = next(doubt for doubt in found.warnings if doubt.kind == "process-died")
-    assert said.text == ("Process 1 was killed by signal 11 (SIGSEGV); its ratio is left out.")
+    assert said.text == (
+        "Process 1 was killed by signal 11 (SIGSEGV); its ratio is left out."
+    )
 
 
 @pytest.mark.slow

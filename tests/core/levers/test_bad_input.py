@@ -108,7 +108,9 @@ def test_without_a_cpp_compiler_its_error_is_said_and_the_other_levers_are_timed
 
 
 @pytest.mark.slow
-def test_a_compilation_that_never_ends_is_ended_and_said(compiled_anew: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compilation_that_never_ends_is_ended_and_said(
+    compiled_anew: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The compiler unrolls a loop that has no end while it compiles; the other lever has all the time it needs."""
 
     class ShortWhereItCompiles:

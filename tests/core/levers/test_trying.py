@@ -195,7 +195,8 @@ def test_a_lever_of_threads_runs_with_its_own_count() -> None:
 def test_functions_read_the_changed_names_and_the_notebook_keeps_its_own() -> None:
     names: dict[str, Any] = {"__name__": "__main__", "torch": torch}
     exec(
-        "x = torch.ones(4, 3).t()\ndef read(): clock.work(4_000 if x.is_contiguous() else 8_000); return x.sum()",
+        "x = torch.ones(4, 3).t()\n"
+        "def read(): clock.work(4_000 if x.is_contiguous() else 8_000); return x.sum()",
         names,
     )
     held = names["x"]

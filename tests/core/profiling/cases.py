@@ -49,7 +49,9 @@ class Case:
         for place, line, mark in self._marks():
             for item in filter(None, (part.strip() for part in _CALLS.sub("", mark).split(","))):
                 name, _, times = item.partition(" ")
-                found[name if "::" in name or name[0].isupper() else f"aten::{name}", place, line] += int(times or 1)
+                found[name if "::" in name or name[0].isupper() else f"aten::{name}", place, line] += int(
+                    times or 1
+                )
         return found
 
     @property

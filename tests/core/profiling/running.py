@@ -87,7 +87,9 @@ def run_case(case: Case, folder: Path, **options: Any) -> Ran:
     with _module(case, folder):
         for cell in earlier:
             compile_body(Body(cell.text, cell.file)).run(namespace)
-        magic_line = last.text.splitlines().index(next(x for x in last.text.splitlines() if x.startswith("%%"))) + 1
+        magic_line = (
+            last.text.splitlines().index(next(x for x in last.text.splitlines() if x.startswith("%%"))) + 1
+        )
         source = "\n".join(last.text.splitlines()[magic_line:])
         body = compile_body(Body(source, last.file, magic_line + 1, len(book)))
         wanted = asked(namespace=namespace, cells=book.get, root=folder, **options)
@@ -112,6 +114,8 @@ def placed(ran: Ran) -> Counter[tuple[str, str, int]]:
     """(op, place, line) -> calls in ``.ops``; place "" and line 0 for no line."""
     found: Counter[tuple[str, str, int]] = Counter()
     ops = ran.outcome.profile.ops
-    for op, file, line, calls in zip(ops["op"], ops["file"], ops["line"].fillna(0), ops["calls"], strict=True):
+    for op, file, line, calls in zip(
+        ops["op"], ops["file"], ops["line"].fillna(0), ops["calls"], strict=True
+    ):
         found[op, ran.place.get(file, ""), int(line)] += int(calls)
     return found

@@ -23,7 +23,9 @@ from torchbench_magic.profiling.warnings import doubts_of_load  # noqa: E402
 from torchbench_magic.results import Doubt  # noqa: E402
 
 
-def waits(waited: float, wall: float = 1.0, *, others: float = 0.0, active: int = 1, **more: float) -> CoreWait:
+def waits(
+    waited: float, wall: float = 1.0, *, others: float = 0.0, active: int = 1, **more: float
+) -> CoreWait:
     """What 1 s on two cores was: ``others`` in processor seconds."""
     zero = dict.fromkeys(("switches", "pressure", "steal", "throttled"), 0.0)
     counters: dict[str, Any] = {

@@ -300,12 +300,18 @@ def test_a_loop_line_has_the_peak_of_what_it_calls() -> None:
 
 def test_without_memory_the_byte_columns_are_na() -> None:
     outcome = run("x = torch.ones(3)\n")
-    assert outcome.profile.lines[["allocated", "freed", "net", "peak", "host_net", "host_peak"]].isna().all(axis=None)
+    assert (
+        outcome.profile.lines[["allocated", "freed", "net", "peak", "host_net", "host_peak"]]
+        .isna()
+        .all(axis=None)
+    )
     assert outcome.profile.ops[["allocated", "freed", "peak"]].isna().all(axis=None)
     assert outcome.profile.memory is None
 
 
-@pytest.mark.parametrize("call", ["x.numpy()", "np.asarray(x)", "np.argwhere(x.cpu().numpy() > 0)", "x.__array__()"])
+@pytest.mark.parametrize(
+    "call", ["x.numpy()", "np.asarray(x)", "np.argwhere(x.cpu().numpy() > 0)", "x.__array__()"]
+)
 def test_with_memory_a_line_that_hands_a_tensor_to_numpy_is_named(call: str) -> None:
     outcome = run(f"x = torch.ones(9)\ny = x + 1\nz = {call}\n", memory=True, namespace=_names())
     (doubt,) = [d for d in outcome.profile.warnings if d.kind == "outside-torch"]
@@ -328,7 +334,9 @@ def _names() -> dict[str, Any]:
 
 
 def test_shapes_tell_calls_of_one_op_apart() -> None:
-    text = "a = torch.ones(2, 3)\nfor b in (torch.ones(3, 4), torch.ones(3, 5), torch.ones(3, 4)):\n    a @ b\n"
+    text = (
+        "a = torch.ones(2, 3)\nfor b in (torch.ones(3, 4), torch.ones(3, 5), torch.ones(3, 4)):\n    a @ b\n"
+    )
     ops = run(text, shapes=True).profile.ops
     products = ops[ops["op"] == "aten::mm"].set_index("input_shapes")
     assert products["calls"].to_dict() == {"[[2, 3], [3, 4]]": 2, "[[2, 3], [3, 5]]": 1}
@@ -432,7 +440,9 @@ def test_what_the_code_changes_stays_changed() -> None:
     assert [outcome.value, torch.rand(1).item()] == expected
 
 
-@pytest.mark.parametrize("options", [{"threads": 0}, {"lines_of": ["no_such_module"]}, {"lines_of": ["math"]}])
+@pytest.mark.parametrize(
+    "options", [{"threads": 0}, {"lines_of": ["no_such_module"]}, {"lines_of": ["math"]}]
+)
 def test_a_wrong_option_is_refused_before_anything_runs(options: dict[str, Any]) -> None:
     names: dict[str, Any] = {}
     with pytest.raises(OptionError, match=r"^--|^threads: give a whole number from 1"):
@@ -482,7 +492,9 @@ def test_an_interrupt_gives_the_profile_until_then(text: str) -> None:
     assert outcome.profile.wall_time >= 0.01
     assert sys.gettrace() is None
     own = outcome.profile.lines[outcome.profile.lines["thread"] == 0]
-    assert (own["self_cpu_time"] + own["python_time"]).sum() == pytest.approx(outcome.profile.wall_time, rel=0.01)
+    assert (own["self_cpu_time"] + own["python_time"]).sum() == pytest.approx(
+        outcome.profile.wall_time, rel=0.01
+    )
 
 
 def test_an_active_trace_hook_leaves_ops_without_lines() -> None:
@@ -542,7 +554,9 @@ def test_a_debugger_and_a_coverage_tool_go_on_seeing_every_line(
 
 def test_a_result_keeps_no_tensor_and_no_frame_alive() -> None:
     names: dict[str, Any] = {"torch": torch, "weakref": weakref}
-    outcome = run("def f():\n    t = torch.ones(3)\n    return weakref.ref(t), t\nr, t = f()\n", names, memory=True)
+    outcome = run(
+        "def f():\n    t = torch.ones(3)\n    return weakref.ref(t), t\nr, t = f()\n", names, memory=True
+    )
     reference = names["r"]
     names.clear()
     profile_only = outcome.profile

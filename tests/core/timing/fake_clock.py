@@ -71,12 +71,10 @@ def timed(
     plan.setdefault("min_run_time", 0.05)
     plan.setdefault("threads", (1,))
     plan.setdefault("seed", 0)
-    return compare_bodies(
-        Task(
-            {name: Body(text, f"<{name}>") for name, text in bodies.items()},
-            setup=[Body(text, "<setup>") for text in setup or []],
-            namespace={"clock": clock} if names is None else {"clock": clock, **names},
-            plan=Plan(**plan),
-            clocks=clock.clocks,
-        )
-    )
+    return compare_bodies(Task(
+        {name: Body(text, f"<{name}>") for name, text in bodies.items()},
+        setup=[Body(text, "<setup>") for text in setup or []],
+        namespace={"clock": clock} if names is None else {"clock": clock, **names},
+        plan=Plan(**plan),
+        clocks=clock.clocks,
+    ))

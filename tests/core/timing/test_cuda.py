@@ -36,9 +36,9 @@ def test_the_times_agree_with_torchs_own_timer() -> None:
 
 def test_the_device_clock_is_time_between_events() -> None:
     big = torch.randn(4096, 4096, device="cuda")
-    result = compare_bodies(
-        Task({"": Body("big @ big")}, namespace={"big": big}, plan=Plan(threads=(1,), clock="device", min_run_time=0.1))
-    )
+    result = compare_bodies(Task(
+        {"": Body("big @ big")}, namespace={"big": big}, plan=Plan(threads=(1,), clock="device", min_run_time=0.1)
+    ))
     assert "device" in result.samples
     assert result.frame["median"][0] <= 1.05 * (result.samples["wall"] / result.samples["number"]).median()
 

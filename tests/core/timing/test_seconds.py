@@ -89,15 +89,13 @@ def test_what_passes_between_rounds_counts() -> None:
         def update(self, done: float, total: float | None, what: str) -> None:
             clock.wait(150_000)
 
-    result = compare_bodies(
-        Task(
-            {"a": Body("clock.work(100)"), "b": Body("clock.work(200)")},
-            namespace={"clock": clock},
-            plan=Plan(threads=(1,), min_run_time=1.0),
-            clocks=clock.clocks,
-            progress=Slow(),
-        )
-    )
+    result = compare_bodies(Task(
+        {"a": Body("clock.work(100)"), "b": Body("clock.work(200)")},
+        namespace={"clock": clock},
+        plan=Plan(threads=(1,), min_run_time=1.0),
+        clocks=clock.clocks,
+        progress=Slow(),
+    ))
     assert 2.0 <= result.elapsed <= 2.0 + 4 * 0.15 + 0.3  # told of first calls and warm-ups, and the last round
 
 
@@ -116,15 +114,13 @@ def test_progress_begins_with_the_first_call_and_names_what_is_done() -> None:
         told.append("call") if len(told) < 4 else None
         clock.work(100)
 
-    compare_bodies(
-        Task(
-            {"a": Body("work()"), "b": Body("work()")},
-            namespace={"work": work},
-            plan=Plan(threads=(1,)),
-            clocks=clock.clocks,
-            progress=Listener(),
-        )
-    )
+    compare_bodies(Task(
+        {"a": Body("work()"), "b": Body("work()")},
+        namespace={"work": work},
+        plan=Plan(threads=(1,)),
+        clocks=clock.clocks,
+        progress=Listener(),
+    ))
     first, second = "running the first call of a (may last)", "running the first call of b (may last)"
     assert told[:4] == [first, "call", second, "call"]
     assert told[4:6] == ["warming up a", "warming up b"]

@@ -79,14 +79,12 @@ def test_the_processor_clock_can_be_the_one_that_counts() -> None:
 
 def compare_with(bodies: dict[str, str], clock_name: Clock) -> Comparison:
     fake = FakeClock()
-    return compare_bodies(
-        Task(
-            {name: Body(text) for name, text in bodies.items()},
-            namespace={"clock": fake},
-            plan=Plan(threads=(1,), clock=clock_name),
-            clocks=fake.clocks,
-        )
-    )
+    return compare_bodies(Task(
+        {name: Body(text) for name, text in bodies.items()},
+        namespace={"clock": fake},
+        plan=Plan(threads=(1,), clock=clock_name),
+        clocks=fake.clocks,
+    ))
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,9 @@ def test_the_word_for_what_was_seen(name: str) -> None:
 @pytest.mark.parametrize("ext", [0.0, 0.3, 0.6])
 def test_as_many_threads_as_cores_are_never_too_many_whoever_else_runs(cores: int, ext: float) -> None:
     for share in (0.0, 0.1, 0.3, 0.5, 0.9):
-        use = replace(HEALTHY, cores=cores, run=cores * (1 - share), wait=cores * share, threads=cores, ext=ext * cores)
+        use = replace(
+            HEALTHY, cores=cores, run=cores * (1 - share), wait=cores * share, threads=cores, ext=ext * cores
+        )
         assert verdict_of(use) not in ("oversubscribed", "gil-bound", "lock-bound", "serial")
 
 

@@ -129,7 +129,9 @@ def test_two_processes_may_store_at_once(tmp_path: Path) -> None:
     )
     root = Path(torchbench_magic.__file__).parents[1]
     given = [str(root), str(tmp_path / "runs.sqlite")]
-    running = [subprocess.Popen([sys.executable, "-c", code, given[0], start, given[1]]) for start in ("100", "200")]
+    running = [
+        subprocess.Popen([sys.executable, "-c", code, given[0], start, given[1]]) for start in ("100", "200")
+    ]
     assert [process.wait(120) for process in running] == [0, 0]
     kept = sorted(result.wall_time for result in load(tmp_path / "runs.sqlite") if isinstance(result, Profile))
     assert kept == [*(100.0 + n for n in range(8)), *(200.0 + n for n in range(8))]
@@ -138,7 +140,7 @@ def test_two_processes_may_store_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        'UPDATE record SET header = replace(header, \'"wall_time":\', \'"wall_time": "long", "was":\')',
+        "UPDATE record SET header = replace(header, '\"wall_time\":', '\"wall_time\": \"long\", \"was\":')",
         "DELETE FROM packed WHERE name = 'trace.events' AND \"column\" = 'kind'",
         "DELETE FROM packed WHERE name = 'lines'",
         "UPDATE packed SET rows = rows + 1 WHERE name = 'trace.events'",

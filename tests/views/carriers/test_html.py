@@ -182,14 +182,7 @@ def test_two_outputs_of_the_same_result_do_not_share_a_name() -> None:
 
 def test_plain_lines_below_the_tables_are_sent_once() -> None:
     drawn = timing_view.document(comparison_of())
-    plain, styled = (
-        (
-            Phrase(
-                "torch",
-            ),
-        ),
-        (Phrase("a"), Phrase("b", "code")),
-    )
+    plain, styled = (Phrase("torch",),), (Phrase("a"), Phrase("b", "code"))
     for footer, doubts, is_once in (((plain,), (plain,) * 5, True), ((styled,), (styled,), False)):
         made = html.render(replace(drawn, footer=footer, doubts=doubts))
         (spec,) = sent(made)

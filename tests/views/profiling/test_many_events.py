@@ -42,7 +42,9 @@ def bars_of(seed: int) -> Bars:
     count = 3000
     columns = {name: rng.integers(0, 3, count) for name in ("track", "depth", "name", "hue", "place")}
     start, duration = rng.integers(0, 10**6, count), rng.integers(1, 500, count) ** 2
-    return Bars.join(Bars(**columns, start=start, duration=duration, count=rng.integers(1, 4, count)))
+    return Bars.join(
+        Bars(**columns, start=start, duration=duration, count=rng.integers(1, 4, count))
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))

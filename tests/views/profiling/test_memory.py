@@ -182,7 +182,8 @@ def test_a_device_that_only_gave_back_says_so() -> None:
     only = frame[frame["block"].isna()].reset_index(drop=True).assign(bytes=-4 * MIB)
     (document,) = view.documents(replace(made(), memory=only))
     assert (
-        plain(document.sentence) == "Memory of the CPU never exceeded the memory at the start; it ends 4.00 MiB below"
+        plain(document.sentence)
+        == "Memory of the CPU never exceeded the memory at the start; it ends 4.00 MiB below"
     )
     assert allocations.peak_of(only, "cpu").bytes == 0
 

@@ -29,8 +29,8 @@ def test_each_process_is_a_dot_wherever_the_table_is_read() -> None:
     made = join_processes({n: pair(1e-6, ratio * 1e-6, seed=n) for n, ratio in enumerate((0.9, 0.96, 1.1), 1)})
     document = view.document(made)
     html = static(document)
-    dots = f"<span style=display:inline-block;height:8px;width:3px;background-color:{HUES['torch']}></span>"
-    at_1 = f"<span style=display:inline-block;height:8px;width:1px;background-color:{HUES['other']}></span>"
+    dots = f'<span style=display:inline-block;height:8px;width:3px;background-color:{HUES["torch"]}></span>'
+    at_1 = f'<span style=display:inline-block;height:8px;width:1px;background-color:{HUES["other"]}></span>'
     assert html.count(dots) == 3
     first, rest = html.split(at_1)
     assert (first.count(dots), rest.count(dots)) == (1, 2)

@@ -93,6 +93,7 @@ def test_alternatives_that_take_the_same_time_share_a_clause() -> None:
     assert plain(verdict_words.sentence(mixed, "a")).endswith("; c and d take the same time")
 
 
+
 def test_rows_of_a_point_stand_together_and_name_it_once() -> None:
     table, *_ = view.document(comparison_of()).tables
     assert [len(group.rows) for group in table.groups] == [2, 2]

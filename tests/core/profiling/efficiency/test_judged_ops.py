@@ -218,7 +218,9 @@ def test_what_does_not_fit_into_the_memory_that_is_left_is_not_called(
 def test_words_of_onednn_are_kept_for_products_far_below(run: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge, "_MATTERS", 0.0)
     monkeypatch.setattr(judge, "once_more", lambda *_: MoreCalls(0.0, 0.0, 1.0, "matmul by ref"))
-    assert judged(run, FAST).efficiency.implementations == (("aten::mm", "[[400, 400], [400, 400]]", "matmul by ref"),)
+    assert judged(run, FAST).efficiency.implementations == (
+        ("aten::mm", "[[400, 400], [400, 400]]", "matmul by ref"),
+    )
 
 
 # ---- what is not there ----------------------------------------------------------------------------------------------

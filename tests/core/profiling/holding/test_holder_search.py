@@ -213,10 +213,8 @@ def test_roles_are_told() -> None:
 
 
 def test_a_parameter_that_keys_an_optimizers_state_is_no_state() -> None:
-    names = after(
-        "p = [torch.nn.Parameter(torch.rand(500))]\nopt = torch.optim.SGD(p, 0.1, momentum=0.9)\n"
-        "p[0].sum().backward()\nopt.step()\nheld = p.pop()\ndel held"
-    )  # only the optimizer leads to it
+    names = after("p = [torch.nn.Parameter(torch.rand(500))]\nopt = torch.optim.SGD(p, 0.1, momentum=0.9)\n"
+                  "p[0].sum().backward()\nopt.step()\nheld = p.pop()\ndel held")  # only the optimizer leads to it
     (parameter,) = names["opt"].state
     buffer = names["opt"].state[parameter]["momentum_buffer"]
     assert [getattr(holder_of(names, each), "role", None) for each in (parameter, buffer, parameter.grad)] == [

@@ -347,18 +347,15 @@ def test_an_evaluation_in_one_line_is_outside_of_the_steps_or_what_a_step_did(ru
     held_out = [torch.ones(4)] * 9
 
     def train() -> None:
-        for x in held_out:
-            net(x)
+        for x in held_out: net(x)  # noqa: E701
         for at in range(12):
             optimizer.zero_grad()
             net(torch.ones(4)).sum().backward()
             optimizer.step()
             if at == 5:
-                for x in held_out:
-                    net(x)
+                for x in held_out: net(x)  # noqa: E701
         with torch.no_grad():
-            for x in held_out:
-                net(x)
+            for x in held_out: net(x)  # noqa: E701
 
     made = run(train)
     assert steps_of(made) == 12

@@ -62,7 +62,9 @@ def test_events_of_a_device_are_told_by_their_names() -> None:
     made = with_missing_getters(SimpleNamespace(), None, shapes=False)
 
     def kind(name: str, device: int, is_annotation: bool) -> str:
-        event = SimpleNamespace(name=lambda: name, device_type=lambda: device, is_user_annotation=lambda: is_annotation)
+        event = SimpleNamespace(
+            name=lambda: name, device_type=lambda: device, is_user_annotation=lambda: is_annotation
+        )
         word: str = made.activity_type(event)
         return word
 

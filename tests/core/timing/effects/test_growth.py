@@ -250,7 +250,8 @@ def test_of_state_that_does_grow_no_copy_is_advised_since_it_would_train_other_t
 
 BOUND = {
     "t0": (
-        "t0 = torch.zeros(1)\ndef grow():\n    global t0\n    clock.work(5)\n    t0 = torch.cat([t0, torch.zeros(100)])"
+        "t0 = torch.zeros(1)\n"
+        "def grow():\n    global t0\n    clock.work(5)\n    t0 = torch.cat([t0, torch.zeros(100)])"
     ),
     "Held.t0": (
         "class Held:\n    t0 = torch.zeros(1)\n"

@@ -38,7 +38,9 @@ _CLASS = (
     "class Config:\n    _one = None\n    @classmethod\n    def get(cls):\n        clock.work(1)\n"
     "        if cls._one is None: cls._one = work()\n        return cls._one\nget = Config.get"
 )
-_ON_FUNCTION = "def get():\n    clock.work(1)\n    if not hasattr(get, 'kept'): get.kept = work()\n    return get.kept"
+_ON_FUNCTION = (
+    "def get():\n    clock.work(1)\n    if not hasattr(get, 'kept'): get.kept = work()\n    return get.kept"
+)
 _SLOT = (
     "class Lazy:\n    __slots__ = ('_v',)\n    @property\n    def v(self):\n        clock.work(1)\n"
     "        try: return self._v\n        except AttributeError: self._v = work()\n        return self._v\n"

@@ -386,16 +386,14 @@ def test_rows_are_right_where_points_are_joined() -> None:
     bodies = {"a": Body("clock.work(n)"), "b": Body("clock.work(1)\nlist(it)")}
     plan = Plan(threads=(1,), min_run_time=0.01)
     names = {"clock": clock}
-    result = compare_bodies(
-        Task(
-            bodies,
-            setup=[Body("it = iter([1]) if n > 15 else []")],
-            namespace=names,
-            plan=plan,
-            clocks=clock.clocks,
-            points=sweep_points(["n=[10, 20]"], names),
-        )
-    )
+    result = compare_bodies(Task(
+        bodies,
+        setup=[Body("it = iter([1]) if n > 15 else []")],
+        namespace=names,
+        plan=plan,
+        clocks=clock.clocks,
+        points=sweep_points(["n=[10, 20]"], names),
+    ))
     assert used_up(result)[0].facts["rows"] == [3]
     assert result.frame["verdict"].tolist() == ["baseline", "faster", "baseline", "undecided"]
     assert pd.notna(result.frame["ratio"]).all()

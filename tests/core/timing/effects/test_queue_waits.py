@@ -134,7 +134,9 @@ def test_a_queue_that_another_thread_feeds_is_waited_for(fed: Any, monkeypatch: 
     assert len(timed(FakeClock(), {"": "clock.work(100)\nq.get()"}, names={"q": fed}).frame) == 1
 
 
-def test_a_queue_that_others_feed_is_not_guarded_again_and_again(fed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_others_feed_is_not_guarded_again_and_again(
+    fed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(iterators, "PATIENCE_S", 30.0)
     guarded: list[int] = []
     put_in = iterators._Guard.put_in

@@ -73,16 +73,14 @@ def timed(
     clock = FakeClock()
     home: dict[str, Any] = {"clock": clock, "__name__": "__main__"}
     exec(NOTEBOOK + HOLDERS * holders, home)
-    return compare_bodies(
-        Task(
-            {f"b{at}": Body(body) for at, body in enumerate(bodies)},
-            setup=[Body(setup)] if setup else [],
-            namespace=home,
-            plan=Plan(threads=(1,), min_run_time=0.01, check=check),
-            clocks=clock.clocks,
-            points=points,
-        )
-    )
+    return compare_bodies(Task(
+        {f"b{at}": Body(body) for at, body in enumerate(bodies)},
+        setup=[Body(setup)] if setup else [],
+        namespace=home,
+        plan=Plan(threads=(1,), min_run_time=0.01, check=check),
+        clocks=clock.clocks,
+        points=points,
+    ))
 
 
 @pytest.mark.parametrize(("body", "setup", "who"), [

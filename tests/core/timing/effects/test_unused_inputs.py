@@ -18,16 +18,14 @@ from ..fake_clock import FakeClock
 
 def unused(setup: str, body: str, points: Any = None, **names: Any) -> list[tuple[str, object]]:
     clock = FakeClock()
-    result = compare_bodies(
-        Task(
-            {"": Body(body)},
-            setup=[Body(setup)] if setup else [],
-            namespace={"clock": clock, **names},
-            plan=Plan(threads=(1,), min_run_time=0.001),
-            clocks=clock.clocks,
-            points=sweep_points(["n=[1, 2]"], names) if points is None else points,
-        )
-    )
+    result = compare_bodies(Task(
+        {"": Body(body)},
+        setup=[Body(setup)] if setup else [],
+        namespace={"clock": clock, **names},
+        plan=Plan(threads=(1,), min_run_time=0.001),
+        clocks=clock.clocks,
+        points=sweep_points(["n=[1, 2]"], names) if points is None else points,
+    ))
     return [(str(doubt), doubt.facts["name"]) for doubt in result.warnings if doubt.kind == "unused-input"]
 
 
@@ -73,15 +71,13 @@ def test_a_function_of_the_notebook_that_reads_the_name_counts() -> None:
     exec("def f(): return n", names)
     clock = FakeClock()
     names |= {"clock": clock}
-    result = compare_bodies(
-        Task(
-            {"": Body("clock.work(f())")},
-            namespace=names,
-            plan=Plan(threads=(1,), min_run_time=0.001),
-            clocks=clock.clocks,
-            points=sweep_points(["n=[1, 2]"], {}),
-        )
-    )
+    result = compare_bodies(Task(
+        {"": Body("clock.work(f())")},
+        namespace=names,
+        plan=Plan(threads=(1,), min_run_time=0.001),
+        clocks=clock.clocks,
+        points=sweep_points(["n=[1, 2]"], {}),
+    ))
     assert [doubt.facts["how"] for doubt in result.warnings] == ["axis"]  # it reads the notebook's own
 
 

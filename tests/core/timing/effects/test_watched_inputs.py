@@ -198,16 +198,14 @@ def points(values: list[int], made: list[int] | None = None) -> list[Point]:
 
 
 def sweep(clock: FakeClock, body: str = "clock.work(n)", **more: Any) -> Any:
-    return compare_bodies(
-        Task(
-            {"a": Body(body), "b": Body("clock.work(2 * m)")},
-            setup=[Body("m = n")],
-            namespace={"clock": clock},
-            plan=Plan(threads=(1,), min_run_time=0.01, seed=0),
-            clocks=clock.clocks,
-            **more,
-        )
-    )
+    return compare_bodies(Task(
+        {"a": Body(body), "b": Body("clock.work(2 * m)")},
+        setup=[Body("m = n")],
+        namespace={"clock": clock},
+        plan=Plan(threads=(1,), min_run_time=0.01, seed=0),
+        clocks=clock.clocks,
+        **more,
+    ))
 
 
 def test_each_point_is_a_set_of_alternatives_with_its_own_names() -> None:
@@ -251,15 +249,13 @@ def test_an_interrupt_keeps_the_points_that_are_finished() -> None:
         clock.work(n)
 
     with pytest.raises(Interrupted) as caught:
-        compare_bodies(
-            Task(
-                {"": Body("work(n)")},
-                namespace={"work": work},
-                plan=Plan(threads=(1,), min_run_time=0.01),
-                clocks=clock.clocks,
-                points=points([10, 20, 30, 40]),
-            )
-        )
+        compare_bodies(Task(
+            {"": Body("work(n)")},
+            namespace={"work": work},
+            plan=Plan(threads=(1,), min_run_time=0.01),
+            clocks=clock.clocks,
+            points=points([10, 20, 30, 40]),
+        ))
     partial: Any = caught.value.partial
     assert partial.partial
     assert partial.frame["n"].tolist() == [10, 20]
@@ -303,14 +299,12 @@ def test_the_device_clock_is_what_the_figures_are_of(monkeypatch: pytest.MonkeyP
 
 
 def timed_by_device(clock: FakeClock) -> Any:
-    return compare_bodies(
-        Task(
-            {"": Body("clock.work(10)")},
-            namespace={"clock": clock},
-            plan=Plan(threads=(1,), clock="device"),
-            clocks=clock.clocks,
-        )
-    )
+    return compare_bodies(Task(
+        {"": Body("clock.work(10)")},
+        namespace={"clock": clock},
+        plan=Plan(threads=(1,), clock="device"),
+        clocks=clock.clocks,
+    ))
 
 
 def test_the_accelerator_is_waited_for_at_the_edges_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -228,7 +228,9 @@ def in_time(rows: Sequence[OpEfficiency], profile: Profile, times: int = 10) -> 
     columns["name"] = np.array([names.index(each.op) for each in rows] * times)
     columns["inputs"] = np.array([*range(len(rows))] * times)
     columns["node"] = np.array([node[each.line or 0] for each in rows] * times)
-    return replace(profile, trace=replace(trace, events=compact(EVENT_COLUMNS, columns), names=names, inputs=inputs))
+    return replace(
+        profile, trace=replace(trace, events=compact(EVENT_COLUMNS, columns), names=names, inputs=inputs)
+    )
 
 
 def test_a_run_is_told_with_its_ops_lines_and_the_bytes_that_fusing_saves() -> None:
