@@ -26,8 +26,9 @@ from torchbench_magic.process.code import (
 from torchbench_magic.process.device import DeviceWait
 from torchbench_magic.process.dynamo import leave_alone
 from torchbench_magic.process.interrupts import deadline, interrupts_let_through
+from torchbench_magic.process.output import SINK_CODES, CountingSink, dropped_output
 from torchbench_magic.process.reach import Found, search, texts_used
-from torchbench_magic.process.settings import SINK_CODES, CountingSink, ProcessState, output_to, set_threads
+from torchbench_magic.process.settings import ProcessState, set_threads
 from torchbench_magic.timing.check import gap_text, only_absolutely_close
 from torchbench_magic.timing.first_call import WatchedObjects, watched
 from torchbench_magic.timing.iterators import check_iterators
@@ -484,7 +485,7 @@ class CellCalls:
         dropped, printed, clock = _DroppedValues(), _Printed(), self._task.clocks.wall
         names = {**self.names, **dropped.names}
         leave_alone(_OURS)
-        with output_to(printed, CountingSink()), interrupts_let_through():
+        with dropped_output(printed, CountingSink()), interrupts_let_through():
             began = clock()
             value = self._run(names, limit_s)
             self._wait.synchronize()

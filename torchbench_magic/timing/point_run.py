@@ -18,7 +18,8 @@ from torchbench_magic.process.device import DeviceWait, traced_launches
 from torchbench_magic.process.environment import KERNEL, read_environment
 from torchbench_magic.process.interrupts import Awaiting, MakingRoom, Watching
 from torchbench_magic.process.machine import active_hooks
-from torchbench_magic.process.settings import CountingSink, ProcessState, Unclosable, collector, output_to
+from torchbench_magic.process.output import CountingSink, Unclosable, dropped_output, output_to
+from torchbench_magic.process.settings import ProcessState, collector
 from torchbench_magic.results import Doubt
 from torchbench_magic.units import seconds_text
 
@@ -150,7 +151,7 @@ class PointRun:
             self.started_ns = self.ended_ns = self.clocks.wall()
             with output_to(Unclosable(sys.stdout), Unclosable(sys.stderr)):
                 first = yield from self._first_calls(isolation)
-            with output_to(self.sink, self.sink), collector(is_on=self._collects):
+            with dropped_output(self.sink), collector(is_on=self._collects):
                 isolation.collector_is(self._collects)
                 for group, threads in enumerate(self.threads):
                     entries = yield from self._prepare(group, threads, first, isolation)
@@ -325,7 +326,7 @@ class PointRun:
         self.warnings += self.watched.not_restored([*self._said_of_objects(), *(str(d.facts["name"]) for d in grown)])
         if self.isolation is not None:
             self.warnings += self.isolation.doubts(list(self.task.bodies))
-        self.warnings += [*prints(self.sink.characters), *slowed_by(active_hooks())]
+        self.warnings += [*prints(self.sink), *slowed_by(active_hooks())]
         self.warnings += traced_launches(self.wait.device)
         off = switched_off([self.task.setup_text, *(body.source for body in self.task.bodies.values())])
         self.warnings += [off] if off is not None else []
