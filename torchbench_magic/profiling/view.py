@@ -295,11 +295,14 @@ def _waits(profile: Profile, top: Mapping[str, Any], cost: float) -> str:
             waited = float(str(facts["waited"]))
             least = "at least " if facts.get("is_least", True) else ""
             part = "nearly all" if waited >= _NEARLY_ALL * cost else f"{least}{units.seconds_text(waited)}"
-            return f", {part} of it waiting"
+            return f", {part} of it waiting{f', beside {_threads(facts)}' if facts.get('who') else ''}"
         if doubt.kind == "waits-for-threads":
-            where = f", whose torch work is at {facts['at']}" if facts.get("at") else ""
-            return f", waiting for {facts['who']}{where}"
+            return f", waiting for {_threads(facts)}"
     return ""
+
+
+def _threads(facts: Mapping[str, Any]) -> str:
+    return f"{facts['who']}, whose torch work is at {facts['at']}" if facts.get("at") else str(facts["who"])
 
 
 def _inside(profile: Profile, top: Mapping[str, Any], is_by_module: bool, *, with_backward: bool) -> Iterator[Phrase]:
