@@ -150,10 +150,10 @@ def waits_of_a_line(run: RecordedRun, joined: Joined, sources: Mapping[str, Sour
         waits = _waits_for_something(run, outside, line, joined, sources, sampled)
         more = f" Meanwhile {who} computed: {work}"
         return None if waits is None else replace(waits, text=waits.text + more, facts={**waits.facts, **of_threads})
-    waited = f"{seconds_text(outside / 1e9)} of {seconds_text(joined.wall / 1e9)}"
+    part = f"{seconds_text(outside / 1e9)} of {seconds_text(joined.wall / 1e9)}"
     return Doubt(
         "waits-for-threads",
-        f"{_label(line, joined, sources)} waits for {who}, {waited}; {work}",
+        f"{_label(line, joined, sources)} waits for {who}, {part}; {work}",
         facts={"source_id": source.source_id, "line": line[1], "waited": outside / 1e9, **of_threads},
     )
 
