@@ -523,7 +523,7 @@ def watched(
         return scope_of(found, [codes[name]], by_name[name].names, namespace)
 
     put_back = inputs.streams.put_back if inputs is not None and inputs.streams is not None else ()
-    once = Once(tuple(by_name), reach, scope, put_back, before_all=plan.check)
+    once = Once(tuple(by_name), reach, scope, put_back, before_all=bool(plan.check))
     once.waits = QueueWaits({name: reach(name).items for name in by_name}, by_name, namespace)
     return once
 
