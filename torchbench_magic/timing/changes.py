@@ -14,7 +14,7 @@ from typing import Any
 
 from torchbench_magic import units
 from torchbench_magic.process.code import variables_read
-from torchbench_magic.process.held import is_plain_tensor
+from torchbench_magic.process.held import has_values, is_plain_tensor
 from torchbench_magic.process.reach import ReachedObject, dict_of
 from torchbench_magic.results import Doubt
 
@@ -290,7 +290,7 @@ def _some_values(tensor: Any) -> Any:
 
     try:
         with torch.no_grad():
-            if tensor.is_meta or tensor.layout is not torch.strided:
+            if not has_values(tensor) or tensor.layout is not torch.strided:
                 return None
             if tensor.numel() <= _SMALL:
                 return tensor.detach().clone()

@@ -616,7 +616,7 @@ class WatchedObjects:
             return taken
         state = self.inputs.state
         labels = [*state.unrestored, *self._unrestored.changed(state.held.holders.keys())]
-        return taken + not_restored([label for label in labels if label not in told], state.late)
+        return taken + not_restored([label for label in labels if label not in told], state.late, state.shapeless)
 
     def _before_block(self) -> None:
         if self.inputs is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
 import inspect
@@ -32,7 +31,7 @@ from weakref import ReferenceType, WeakKeyDictionary
 from torchbench_magic.cell_text import CellText
 from torchbench_magic.printable import printable
 from torchbench_magic.process.frame_owner import is_users_file
-from torchbench_magic.process.held import class_dict, class_order
+from torchbench_magic.process.held import class_dict, class_order, memory_of
 from torchbench_magic.process.reach import dict_of, is_users_class, is_users_module
 from torchbench_magic.profiling.kineto import without_overrides
 
@@ -239,16 +238,12 @@ def _walk(
 
 
 def _note(value: Any, at: int, met: _Met, found: dict[int, HeldBlock]) -> None:
-    with contextlib.suppress(RuntimeError, NotImplementedError, ValueError):  # fake, meta, sparse, wrapped
-        if type(value).__name__ == "FakeTensor":
-            return
-        storage = value.untyped_storage()
-        address, nbytes = storage.data_ptr(), storage.nbytes()
-        known = found.get(address)
-        if nbytes and address and (known is None or known.through_graph):
-            made = _described(value, at, met, address, nbytes)
-            if known is None or not made.through_graph:  # a graph saves what a variable or module holds too
-                found[address] = made
+    address, nbytes = memory_of(value)
+    known = found.get(address)
+    if nbytes and address and (known is None or known.through_graph):
+        made = _described(value, at, met, address, nbytes)
+        if known is None or not made.through_graph:  # a graph saves what a variable or module holds too
+            found[address] = made
 
 
 def _described(value: Any, at: int, met: _Met, address: int, nbytes: int) -> HeldBlock:
