@@ -9,12 +9,14 @@ import functools
 import hashlib
 from types import CodeType, FunctionType, MemberDescriptorType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from .code import codes_within, globals_assigned, globals_read, names_used
 from .reach import is_users_class
 
 __all__ = [
     "ARRAYS",
+    "FREED",
     "class_attributes",
     "class_dict",
     "class_order",
@@ -23,6 +25,7 @@ __all__ = [
     "elements",
     "functions_in",
     "globals_of",
+    "graph_is_freed",
     "has_values",
     "is_array",
     "is_descriptor",
@@ -31,6 +34,7 @@ __all__ = [
     "is_tensor",
     "memory_of",
     "names_and_texts",
+    "saved_names",
     "shape_of",
 ]
 
@@ -147,6 +151,40 @@ def memory_of(tensor: Any) -> tuple[int, int]:
 def _is_fake(tensor: Any) -> bool:
     """One that a compiler left behind is said to be on the CPU, and warns when it is asked for its memory."""
     return type(tensor).__name__ == "FakeTensor"
+
+
+_names_saved: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()  # a node's class may be the user's
+
+
+def saved_names(kind: type) -> tuple[str, ...]:
+    """Attributes in which a node of the autograd graph keeps what it saved."""
+    found = _names_saved.get(kind)
+    if found is None:
+        found = _names_saved[kind] = tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
+    return found
+
+
+_MOST_NODES = 1000
+FREED = "backward through the graph a second time"
+"""In what torch raises where a graph is used that a backward pass has freed."""
+
+
+def graph_is_freed(tensor: Any) -> bool:
+    """Whether a backward pass has freed what the graph of a tensor had saved. What it has is unpacked for that."""
+    todo = [tensor.grad_fn] if tensor.grad_fn is not None else []
+    seen = set(todo)
+    while todo and len(seen) <= _MOST_NODES:
+        node = todo.pop()
+        try:
+            for name in saved_names(type(node)):
+                getattr(node, name), getattr(node, name.removeprefix("_raw"), None)
+        except RuntimeError as error:
+            if FREED in str(error):
+                return True
+        new = {before for before, _ in node.next_functions if before is not None} - seen
+        seen |= new
+        todo += new
+    return False
 
 
 def is_array(kind: type) -> bool:

@@ -26,12 +26,12 @@ from types import (
     TracebackType,
 )
 from typing import Any, NamedTuple
-from weakref import ReferenceType, WeakKeyDictionary
+from weakref import ReferenceType
 
 from torchbench_magic.cell_text import CellText
 from torchbench_magic.printable import printable
 from torchbench_magic.process.frame_owner import is_users_file
-from torchbench_magic.process.held import class_dict, class_order, memory_of
+from torchbench_magic.process.held import class_dict, class_order, memory_of, saved_names
 from torchbench_magic.process.reach import dict_of, is_users_class, is_users_module
 from torchbench_magic.profiling.kineto import without_overrides
 
@@ -507,16 +507,6 @@ def _leads_away(value: Any) -> bool:
     return isinstance(value, type | ModuleType) or type(value) in (FrameType, Context)
 
 
-_names_of: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()  # a node's class may be the user's
-
-
-def _saved_names(kind: type) -> tuple[str, ...]:
-    found = _names_of.get(kind)
-    if found is None:
-        found = _names_of[kind] = tuple(name for name in dir(kind) if name.startswith(_RAW))
-    return found
-
-
 def node_parts(node: Any) -> _Parts:
     """What a node of the autograd graph holds: the nodes before it, and what it saved for the backward pass."""
     for before, _ in node.next_functions:
@@ -525,7 +515,7 @@ def node_parts(node: Any) -> _Parts:
     leaf = getattr(node, "variable", None)  # of AccumulateGrad
     if leaf is not None:
         yield Lead("within"), leaf
-    for name in _saved_names(type(node)):
+    for name in saved_names(type(node)):
         try:
             saved = getattr(node, name)
         except RuntimeError:  # it was freed
