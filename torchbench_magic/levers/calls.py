@@ -37,8 +37,8 @@ from torchbench_magic.timing.equality import (
     gap,
     gap_text,
     only_absolutely_close,
-    pairs,
     tolerances_at,
+    walk_both,
 )
 from torchbench_magic.timing.first_call import WatchedObjects, watched
 from torchbench_magic.timing.iterators import check_iterators
@@ -76,7 +76,7 @@ VALUE = "the value"
 """The label of what the last line gives."""
 _DEEPEST = 6
 _MOST_LEAVES = 10_000
-_leaves = partial(pairs, deepest=_DEEPEST, most=_MOST_LEAVES, by_kind=True)
+_leaves = partial(walk_both, deepest=_DEEPEST, most=_MOST_LEAVES, by_kind=True)
 _NAMED = (ModuleType, type, FunctionType, BuiltinFunctionType, Enum)
 """What is one object wherever it is bound, as an import is. Another object may have changed."""
 _OF_COMPILED = "._orig_mod"

@@ -157,7 +157,7 @@ _names_saved: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()  # 
 
 
 def saved_names(kind: type) -> tuple[str, ...]:
-    """Attributes in which a node of the autograd graph keeps what it saved."""
+    """Attributes of a node of the autograd graph: what it saved, as ``SavedTensor`` objects that were not unpacked."""
     found = _names_saved.get(kind)
     if found is None:
         found = _names_saved[kind] = tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))

@@ -21,7 +21,7 @@ from torchbench_magic.process.reach import slot_values, slots_among
 from torchbench_magic.results import Doubt
 
 from .changes import InputCopies, TensorVersions
-from .equality import Gap, Numbers, Object, form, frame_parts, gap, gap_text, only_absolutely_close, pairs
+from .equality import Gap, Numbers, Object, form, frame_parts, gap, gap_text, only_absolutely_close, walk_both
 from .plan import tolerances_asked
 from .task import Task
 from .used_up import what_happened
@@ -155,7 +155,7 @@ def compared(value: Any, expected: Any, tolerances: tuple[float | None, float | 
     gaps: list[Gap] = []
     unlike: dict[str, None] = {}
     refused = ""
-    for place, one, other in pairs(value, expected):
+    for place, one, other in walk_both(value, expected):
         at = f" (at {place})" if place else ""
         if not (isinstance(one, Numbers) and isinstance(other, Numbers)):
             if text := _difference(one, other, place):

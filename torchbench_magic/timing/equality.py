@@ -1,7 +1,7 @@
 """Whether two values are the same: one comparison, by their numbers, whatever library holds them.
 
 A value has one normal form (`form`): `Numbers` of whatever is an array, a tensor or a number, containers of such, and
-what is neither. `pairs` walks two values at once, `gap` compares the numbers that it meets. ``--check`` asks it of what
+what is neither. `walk_both` walks two values at once, `gap` compares the numbers that it meets. ``--check`` asks it of what
 alternatives return, ``--try`` of what a cell comes to with a lever and without.
 """
 
@@ -27,8 +27,8 @@ __all__ = [
     "gap",
     "gap_text",
     "only_absolutely_close",
-    "pairs",
     "tolerances_at",
+    "walk_both",
 ]
 
 _FAR = 0.1
@@ -114,7 +114,7 @@ def _of_tensor(tensor: Any) -> Any:
 
 def frame_parts(value: Any) -> Object | None:
     """The columns of a frame by name, or the values of a series, and the index; None of what has no index."""
-    index = getattr(value, "index", None) if hasattr(type(value), "to_numpy") else None
+    index: Any = getattr(value, "index", None) if hasattr(type(value), "to_numpy") else None
     if not hasattr(index, "to_numpy"):
         return None
     names = list(getattr(value, "columns", ()))
@@ -122,7 +122,7 @@ def frame_parts(value: Any) -> Object | None:
     return Object(type(value), {"columns" if names else "values": columns, "index": index.to_numpy()})
 
 
-def pairs(
+def walk_both(
     one: Any, other: Any, *, deepest: int = 100, most: int | None = None, by_kind: bool = False
 ) -> Iterator[tuple[str, Any, Any]]:
     """Walk two values at once: (place, part, part), both in normal form. Parts that do not go together, such as lists

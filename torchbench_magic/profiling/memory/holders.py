@@ -347,8 +347,6 @@ _HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "
 """Attributes of an ``nn.Module`` that hold what was registered."""
 _SHELLS = frozenset({"IPython", "ipykernel", "traitlets", "torchbench_magic"})
 """Libraries whose objects lead to all that a notebook has, and hold no tensor of their own."""
-_RAW = "_raw_saved_"
-"""Attributes of torch's autograd nodes: what they saved, as ``SavedTensor`` objects that were not unpacked."""
 
 _Parts = Iterator[tuple[Lead, Any]]
 
