@@ -14,12 +14,12 @@ from typing import Any
 
 from torchbench_magic import units
 from torchbench_magic.process.code import variables_read
-from torchbench_magic.process.held import is_plain_tensor
+from torchbench_magic.process.held import FREED, graph_is_freed, has_values, is_plain_tensor
 from torchbench_magic.process.output import CountingSink
 from torchbench_magic.process.reach import ReachedObject, dict_of
 from torchbench_magic.results import Doubt
 
-from .iterators import at_end, rewinder, second_copy
+from .iterators import at_end, is_used_up, rewinder, second_copy
 from .restore import HeldState, StateCopies, hold_equal_values, is_training_state, version
 from .written_objects import WrittenObjects
 
@@ -28,6 +28,7 @@ __all__ = [
     "MemoryGuard",
     "Sizes",
     "Streams",
+    "Supplies",
     "prints",
     "TensorVersions",
     "in_place",
@@ -176,6 +177,45 @@ class Sizes:
         ]
 
 
+def _is_empty(value: Any) -> bool | None:
+    held = _container_of(value)
+    return None if held is None else not held
+
+
+_USED_UP: tuple[tuple[str, Callable[[Any], bool | None], Callable[[Any], object]], ...] = (
+    ("ended", is_used_up, second_copy),
+    ("read", at_end, rewinder),
+    ("empty", _is_empty, lambda _: True),
+)
+"""How a thing is used up; whether it is (None: there is no such thing in it); what puts it back with ``--restore``."""
+
+
+class Supplies:
+    """What calls may use up, so that a later one fails: iterators and files that have not ended, containers that are
+    not empty, graphs.
+
+    Args:
+        reached: (label, object).
+        tensors: (label, tensor).
+    """
+
+    def __init__(self, reached: Iterable[tuple[str, Any]], tensors: Iterable[tuple[str, Any]]) -> None:
+        things = {id(value): (label, value) for label, value in reached}.values()
+        self._left = [(how, *thing, is_gone, back) for thing in things for how, is_gone, back in _USED_UP
+                      if is_gone(thing[1]) is False]  # fmt: skip
+        self._graphs = [(label, tensor) for label, tensor in tensors if is_plain_tensor(tensor)]
+
+    def used_up(self, error: Exception) -> tuple[str, str, bool] | None:
+        """(how, label, whether ``--restore`` could put it back) of the first that is used up now; of a graph where that
+        is the error."""
+        for label, tensor in self._graphs if isinstance(error, RuntimeError) and FREED in str(error) else ():
+            if graph_is_freed(tensor):
+                return "graph", label, False
+        gone = ((how, label, back(value) is not None) for how, label, value, is_gone, back in self._left
+                if is_gone(value))  # fmt: skip
+        return next(gone, None)
+
+
 def prints(sink: CountingSink) -> list[Doubt]:
     """Say what the timed code printed, logged and displayed."""
     amounts = {"characters": sink.characters, "displays": sink.dropped["displays"], "widgets": sink.dropped["widgets"]}
@@ -291,7 +331,7 @@ def _some_values(tensor: Any) -> Any:
 
     try:
         with torch.no_grad():
-            if tensor.is_meta or tensor.layout is not torch.strided:
+            if not has_values(tensor) or tensor.layout is not torch.strided:
                 return None
             if tensor.numel() <= _SMALL:
                 return tensor.detach().clone()

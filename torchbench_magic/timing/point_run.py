@@ -34,6 +34,7 @@ from .samples import Samples, Subject
 from .sweep import Point
 from .task import Task
 from .timed_loop import BlockRequest, Ended, Steps, Timeable, driven
+from .used_up import why_it_failed
 from .voids import SEVERAL, are_held_up
 from .warmup import TimedCompiles, overheads, warm_up
 
@@ -77,7 +78,6 @@ class PointRun:
         wait: for the device.
         samples, subjects, warnings: what the result is made of.
         rounds: of each thread count.
-        repeats: the first calls are made; from here on a call finds the objects as others left them.
     """
 
     def __init__(self, code: TimedCode, place: tuple[int, int] = (0, 1), notebook: ProcessState | None = None) -> None:
@@ -109,7 +109,7 @@ class PointRun:
         self._collects = self.plan.gc
         self._turn_began = self.clocks.counters()
         self._other_calls: Counter[str] = Counter()  # alternative -> calls that no entry or subject counts
-        self.repeats = False
+        self._repeats, self._calls_ended = False, 0
         self.compiler = TimedCompiles(task.progress)
 
     # ---- before the first sample --------------------------------------------------------------------------
@@ -119,9 +119,21 @@ class PointRun:
         try:
             self._compile((await self.code.set_up(may_await=may_await)).get())
             steps = self.watched.once.waits.guarded(self.steps())
-            return await driven(steps, self.clocks, self.wait.synchronize, may_await=may_await)
+            ended = await driven(steps, self.clocks, self.wait.synchronize, may_await=may_await)
+            self._calls_ended = ended.calls
+            return ended
         except BaseException as error:  # noqa: BLE001  # Ctrl-C too: `Ended.get` raises it
             return Ended(error=error)
+
+    def why_it_failed(self, error: Exception) -> str:
+        """What to say under an exception of the code: that earlier calls used up what it needs."""
+        several = len(self.task.bodies) > 1
+        if not (self._calls_ended or (several and self.plan.check)):
+            return ""
+        found = self.watched.supplies.used_up(error)
+        if found is not None and self.plan.restore:
+            found = (*found[:2], False)
+        return why_it_failed(found, 0 if several else self._calls_ended, repeats=self._repeats)
 
     def _compile(self, left: LeftBySetup) -> None:
         """Take what the setup set, torch's threads unless the plan names some, and make the blocks."""
@@ -182,7 +194,7 @@ class PointRun:
             self.progress.first_calls[name if len(self.blocks) > 1 else ""] = wall / 1e9
             self.watched.restore()
         self.watched.sizes.settle()
-        self.repeats = True
+        self._repeats = True  # from here on a call finds the objects as others left them
         return first
 
     def _prepare(self, group: int, threads: int, first: list[float], isolation: Isolation) -> Steps[list[Entry]]:
