@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -26,9 +26,21 @@ from torchbench_magic.process.code import (
 from torchbench_magic.process.device import DeviceWait
 from torchbench_magic.process.dynamo import leave_alone
 from torchbench_magic.process.interrupts import deadline, interrupts_let_through
+from torchbench_magic.process.output import SINK_CODES, CountingSink, dropped_output
 from torchbench_magic.process.reach import Found, search, texts_used
-from torchbench_magic.process.settings import SINK_CODES, CountingSink, ProcessState, output_to, set_threads
-from torchbench_magic.timing.check import gap_text, only_absolutely_close
+from torchbench_magic.process.settings import ProcessState, set_threads
+from torchbench_magic.timing.equality import (
+    Gap,
+    Numbers,
+    Object,
+    form,
+    frame_parts,
+    gap,
+    gap_text,
+    only_absolutely_close,
+    tolerances_at,
+    walk_both,
+)
 from torchbench_magic.timing.first_call import WatchedObjects, watched
 from torchbench_magic.timing.iterators import check_iterators
 from torchbench_magic.timing.plan import Plan
@@ -63,13 +75,9 @@ __all__ = [
 
 VALUE = "the value"
 """The label of what the last line gives."""
-_TOLERANCES = {
-    "torch.bfloat16": (1.6e-2, 1e-5), "torch.float16": (1e-3, 1e-5), "torch.float32": (1.3e-6, 1e-5),
-}  # fmt: skip
-"""Dtype -> (rtol, atol), as the documentation of ``torch.testing.assert_close`` has them. A number of Python is most
-often one that a tensor of the default dtype held, and has its tolerance."""
 _DEEPEST = 6
 _MOST_LEAVES = 10_000
+_leaves = partial(walk_both, deepest=_DEEPEST, most=_MOST_LEAVES, by_kind=True)
 _NAMED = (ModuleType, type, FunctionType, BuiltinFunctionType, Enum)
 """What is one object wherever it is bound, as an import is. Another object may have changed."""
 _OF_COMPILED = "._orig_mod"
@@ -127,7 +135,7 @@ def compared(ours: CallOutcome, baseline: CallOutcome, precision: Any = None) ->
     words: set[Outcome] = set()
     largest = math.nan
     for label, value in here.items():
-        for one, other in _leaves(value, there[label], 0):
+        for _, one, other in _leaves(value, there[label]):
             word, difference = _of_leaf(one, other, precision)
             words.add(word)
             largest = max(largest, difference) if not math.isnan(largest) else difference
@@ -157,7 +165,9 @@ def holds_numbers(value: Any, depth: int = 0) -> bool:
     import numpy as np
     import torch
 
-    if isinstance(value, (torch.Tensor, np.ndarray, np.inexact, float, complex)):
+    if isinstance(value, Numbers):
+        return value.kind not in ("int", "bool", "NumPy number") or value.values.dtype.kind in "fc"
+    if isinstance(value, (torch.Tensor, np.ndarray, np.inexact, float, complex, Object)):
         return True
     if depth >= _DEEPEST or not isinstance(value, (Mapping, list, tuple)):
         return False
@@ -184,12 +194,12 @@ def differs_in(ours: CallOutcome, baseline: CallOutcome, precision: Any = None) 
     """
     here, there = ours.beside(baseline), baseline.beside(ours)
     for label in sorted(here.keys() & there.keys()):
-        for one, other in _leaves(here[label], there[label], 0):
+        for _, one, other in _leaves(here[label], there[label]):
             if any(value is mark for value in (one, other) for mark in (ABSENT, TOO_MANY)):
                 continue
             if _kind(one) != _kind(other):
                 return f"{_kind(one)}, not {_kind(other)}"
-            dtypes = [str(getattr(value, "dtype", "")).removeprefix("torch.") for value in (one, other)]
+            dtypes = [getattr(value, "dtype", "") for value in (one, other)]
             if dtypes[0] != dtypes[1] and str(precision).removeprefix("torch.") not in dtypes:
                 return f"dtype {dtypes[0]}, not {dtypes[1]}"
     return ""
@@ -199,41 +209,20 @@ def only_tiny(ours: CallOutcome, baseline: CallOutcome) -> str:
     """Of results that are close: where they are that only by the absolute tolerance, as a clause; gradients are judged
     together, since that of a bias before a softmax is nothing but rounding."""
     here, there = ours.beside(baseline), baseline.beside(ours)
-    groups: dict[str, list[tuple[Any, Any]]] = {}
+    groups: dict[str, list[Gap]] = {}
     for label in sorted(here.keys() & there.keys()):
-        pairs = [pair for pair in _leaves(here[label], there[label], 0) if all(map(_is_floating, pair))]
-        groups.setdefault("the gradients" if label.endswith(".grad") else label, []).extend(pairs)
-    for label, pairs in groups.items():
-        if (gap := only_absolutely_close((_floats(one), _floats(other)) for one, other in pairs)) is not None:
-            return f"by the absolute tolerance only: in {label} {gap_text(gap)}"
+        leaves = _leaves(here[label], there[label])
+        gaps = [gap(one, other) for _, one, other in leaves if isinstance(one, Numbers) and isinstance(other, Numbers)]
+        groups.setdefault("the gradients" if label.endswith(".grad") else label, []).extend(gaps)
+    for label, gaps in groups.items():
+        if (found := only_absolutely_close(gaps)) is not None:
+            return f"by the absolute tolerance only: in {label} {gap_text(found)}"
     return ""
-
-
-def _is_floating(value: Any) -> bool:
-    import numpy as np
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return value.is_floating_point() or value.is_complex()
-    return isinstance(value, (float, complex)) or (isinstance(value, np.ndarray) and value.dtype.kind in "fc")
-
-
-def _floats(value: Any) -> Any:
-    import torch
-
-    tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
-    tensor = tensor.dequantize() if tensor.is_quantized else tensor
-    return tensor if tensor.layout is torch.strided else tensor.to_dense()
 
 
 def _kind(value: Any) -> str:
     """The name of its class, one for all tensors and one for the numbers of NumPy, which tell theirs by the dtype."""
-    import numpy as np
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return "Tensor"
-    return "NumPy number" if isinstance(value, np.generic) else type(value).__qualname__
+    return value.kind if isinstance(value, Numbers) else type(value).__qualname__
 
 
 def not_comparable(ours: CallOutcome, baseline: CallOutcome) -> dict[str, str]:
@@ -241,48 +230,25 @@ def not_comparable(ours: CallOutcome, baseline: CallOutcome) -> dict[str, str]:
     here, there = ours.beside(baseline), baseline.beside(ours)
     found: dict[str, str] = {}
     for label in here.keys() & there.keys():
-        for one, other in _leaves(here[label], there[label], 0):
+        for _, one, other in _leaves(here[label], there[label]):
             if not _of_leaf(one, other, None)[0]:
-                found.setdefault(label, "" if TOO_MANY in (one, other) else type(one).__qualname__)
+                found.setdefault(label, "" if one is TOO_MANY or other is TOO_MANY else _kind(one))
     return dict(sorted(found.items()))
 
 
-def _leaves(one: Any, other: Any, depth: int) -> Iterator[tuple[Any, Any]]:
-    if depth < _DEEPEST and isinstance(one, Mapping) and isinstance(other, Mapping):
-        if max(len(one), len(other)) > _MOST_LEAVES:
-            yield TOO_MANY, TOO_MANY
-            return
-        for key in [*one, *(key for key in other if key not in one)]:
-            yield from _leaves(one.get(key, ABSENT), other.get(key, ABSENT), depth + 1)
-    elif depth < _DEEPEST and any(isinstance(one, kind) and isinstance(other, kind) for kind in (list, tuple)):
-        if max(len(one), len(other)) > _MOST_LEAVES:
-            yield TOO_MANY, TOO_MANY
-            return
-        for at in range(max(len(one), len(other))):
-            pair = [items[at] if at < len(items) else ABSENT for items in (one, other)]
-            yield from _leaves(pair[0], pair[1], depth + 1)
-    else:
-        yield one, other
-
-
 def _of_leaf(one: Any, other: Any, precision: Any) -> tuple[Outcome, float]:
-    import numpy as np
     import torch
 
     if one is TOO_MANY or other is TOO_MANY:
         return "", math.nan
     if one is ABSENT or other is ABSENT:
         return ("equal" if one is other else "differs"), math.nan
-    if _kind(one) != _kind(other) and any(isinstance(v, (torch.Tensor, np.ndarray, list, tuple)) for v in (one, other)):
-        return "differs", math.nan
-    pair = [torch.from_numpy(v) if isinstance(v, np.ndarray) and v.dtype.kind in "biufc" else v for v in (one, other)]
-    if all(isinstance(value, torch.Tensor) for value in pair):
-        return _of_tensors(pair[0], pair[1], precision)
-    if all(_is_number(value) for value in pair):
-        is_plain = all(isinstance(value, (float, complex)) and not isinstance(value, np.generic) for value in pair)
-        tolerance = precision or (torch.get_default_dtype() if is_plain else None)
-        word, difference = _of_tensors(_as_tensor(one), _as_tensor(other), tolerance)
-        return ("differs" if _kind(one) != _kind(other) else word), difference
+    if isinstance(one, Numbers) and isinstance(other, Numbers):
+        # a number of Python is most often one that a tensor of the default dtype held, and has its tolerance
+        at = precision or (None if one.library or other.library else torch.get_default_dtype())
+        found = gap(one, other, tolerances_at(at))
+        unlike = one.dtype != other.dtype and str(precision).removeprefix("torch.") not in (one.dtype, other.dtype)
+        return ("differs" if unlike or _kind(one) != _kind(other) else found.word), found.apart
     if one is other and isinstance(one, _NAMED):
         return "equal", math.nan
     if type(one) is not type(other):
@@ -295,73 +261,22 @@ def _of_leaf(one: Any, other: Any, precision: Any) -> tuple[Outcome, float]:
     return "", math.nan  # nobody knows what makes two of them the same
 
 
-def _as_tensor(value: Any) -> Any:
-    """A number as a tensor: Python's own at full length, where torch would round it to its default dtype."""
-    import torch
-
-    wide = {float: torch.float64, complex: torch.complex128}.get(type(value))
-    return torch.as_tensor(value, dtype=wide)
-
-
-def _is_number(value: Any) -> bool:
-    import numpy as np
-
-    if isinstance(value, np.generic):
-        return value.dtype.kind in "biufc"
-    return isinstance(value, (bool, float, complex)) or (isinstance(value, int) and -(2**63) <= value < 2**63)
-
-
 def _name_of_class(value: Any) -> tuple[str, str]:
     return type(value).__module__, type(value).__qualname__
 
 
-def _of_tensors(one: Any, other: Any, precision: Any) -> tuple[Outcome, float]:
-    import torch
-
-    one, other = one.detach(), other.detach()
-    if one.shape != other.shape or one.is_meta or other.is_meta:
-        return ("" if one.is_meta and other.is_meta else "differs"), math.nan
-    if one.layout is not torch.strided or other.layout is not torch.strided:
-        one, other = (tensor.to_dense() if tensor.layout is not torch.strided else tensor for tensor in (one, other))
-    if one.is_quantized or other.is_quantized:
-        one, other = (tensor.dequantize() if tensor.is_quantized else tensor for tensor in (one, other))
-    if not one.numel():
-        is_close = precision in (one.dtype, other.dtype)
-        return ("equal" if one.dtype == other.dtype else "close" if is_close else "differs"), 0.0
-    wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
-    here, there = one.to("cpu").to(wide), other.to("cpu").to(wide)
-    apart = torch.where(here == there, torch.zeros((), dtype=torch.float64), (here - there).abs())  # of infinities too
-    apart = apart[~apart.isnan()]
-    difference = float(apart.max()) if apart.numel() else 0.0
-    if difference == 0 and one.dtype == other.dtype and bool((here.isnan() == there.isnan()).all()):
-        return "equal", 0.0
-    if one.dtype != other.dtype and precision not in (one.dtype, other.dtype):
-        return "differs", difference
-    tolerances = _TOLERANCES.get(str(precision))
-    is_exact = not (one.is_floating_point() or one.is_complex())
-    rtol, atol = (None, None) if tolerances is None or is_exact else tolerances
-    try:
-        torch.testing.assert_close(
-            one.to("cpu"), other.to("cpu"), rtol=rtol, atol=atol, check_dtype=False, check_stride=False, equal_nan=True
-        )
-    except AssertionError:
-        return "differs", difference
-    return "close", difference
-
-
 def detached(value: Any, depth: int = 0) -> Any:
-    """A value apart from what later calls change: its tensors and arrays copied, in lists, tuples and dicts too. Of a
-    module and an optimizer it is their parameters, buffers and state."""
-    import numpy as np
+    """A value apart from what later calls change: its numbers copied, in lists, tuples and dicts too. Of a module and
+    an optimizer it is their parameters, buffers and state."""
     import torch
 
-    if isinstance(value, torch.Tensor):
-        with torch.inference_mode(False):
-            return value.detach().clone()
-    if isinstance(value, np.ndarray):
+    value = frame_parts(value) or form(value)
+    if isinstance(value, Numbers):
         return value.copy()
     if isinstance(value, (torch.nn.Module, torch.optim.Optimizer)):
         return detached(_state_of(value), depth + 1)
+    if isinstance(value, Object):
+        return Object(value.kind, detached(value.attributes, depth))
     if depth < _DEEPEST and isinstance(value, Mapping):
         return {key: detached(item, depth + 1) for key, item in [*value.items()][: _MOST_LEAVES + 1]}
     if depth < _DEEPEST and isinstance(value, (list, tuple)):
@@ -484,7 +399,7 @@ class CellCalls:
         dropped, printed, clock = _DroppedValues(), _Printed(), self._task.clocks.wall
         names = {**self.names, **dropped.names}
         leave_alone(_OURS)
-        with output_to(printed, CountingSink()), interrupts_let_through():
+        with dropped_output(printed, CountingSink()), interrupts_let_through():
             began = clock()
             value = self._run(names, limit_s)
             self._wait.synchronize()

@@ -25,7 +25,8 @@ from torchbench_magic.process.compile_watch import CompileWatch, why_given_up
 from torchbench_magic.process.contention import Clocks
 from torchbench_magic.process.frame_owner import PROFILED_CELL, users_traceback
 from torchbench_magic.process.interrupts import Awaiting, TooLong, interrupts_held
-from torchbench_magic.process.settings import CountingSink, ProcessState, measured_alone, output_to
+from torchbench_magic.process.output import CountingSink, dropped_output
+from torchbench_magic.process.settings import ProcessState, measured_alone
 from torchbench_magic.process.torch_import import import_torch
 from torchbench_magic.results import Doubt, Insight
 from torchbench_magic.timing.comparison import Comparison
@@ -186,7 +187,7 @@ class _Quiet(BlockAround):
         self.block, self._sink = block, CountingSink()
 
     def start(self, replica: int, calls: int, clocks: Clocks, sync: Callable[[], object]) -> Any:
-        with output_to(self._sink, self._sink):
+        with dropped_output(self._sink):
             return self.block.start(replica, calls, clocks, sync)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torchbench_magic.printable import printable
+from torchbench_magic.process.output import shown
 
 from .config import settings_of
 from .hosts import page_of
@@ -49,10 +50,11 @@ _VIEW = "application/vnd.jupyter.widget-view+json"
 class Output:
     """The place of one magic's output: what is under way, and in the end the result.
 
-    It is a `process.interrupts.Watching`. A line appears when the run has taken ``delay`` seconds, and the result takes
-    its place under the same display id, so that a saved notebook keeps the result alone. Where somebody sits before a
-    kernel, the line is a live view with the table as far as it is known; nobody does where a notebook is executed
-    (nbclient, papermill: they allow no stdin), and there it is text.
+    It is a `process.interrupts.Watching`, and comes through while the output of measured code is dropped. A line
+    appears when the run has taken ``delay`` seconds, and the result takes its place under the same display id, so that
+    a saved notebook keeps the result alone. Where somebody sits before a kernel, the line is a live view with the table
+    as far as it is known; nobody does where a notebook is executed (nbclient, papermill: they allow no stdin), and
+    there it is text.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Output:
         """The result has so many rows: the live view keeps room for them."""
         self._rows = max(self._rows, rows)
 
+    @shown()
     def await_end(self, done: float, total: float | None, what: str, *, after: float = 0.0) -> None:
         """Show the line when it is due, though nobody calls meanwhile: from a thread that sleeps until then. What it
         sends belongs to the cell that began it."""
@@ -89,6 +92,7 @@ class Output:
             self._alarm.daemon = True
             self._alarm.start()
 
+    @shown()
     def count_up(self, what: str) -> None:
         """Show "compiling f, 12 s" from a thread, each second anew, from when the line is due."""
         self._quiet()
@@ -109,6 +113,7 @@ class Output:
         self._counting = ended, threading.Thread(target=context.run, args=(count,), daemon=True)
         self._counting[1].start()
 
+    @shown()
     def counted(self) -> None:
         """What was counted has ended."""
         self._quiet()
@@ -125,6 +130,7 @@ class Output:
             self._alarm.join()
             self._alarm = None
 
+    @shown()
     def update(self, done: float, total: float | None, what: str) -> None:
         self._quiet()
         if self._view is not None and self._view.stop_asked:
@@ -166,6 +172,7 @@ class Output:
             self._publish({**data, "text/plain": line}, metadata)
         self._view.tell(done, total, _doing(what))
 
+    @shown()
     def watch(self, partial: Callable[[], Any]) -> None:
         """Draw what is known so far, at most once a second and in at most a twentieth of the time."""
         began = self._clock()
@@ -177,6 +184,7 @@ class Output:
         ended = self._clock()
         self._draw_due = ended + max(1.0, 20 * (ended - began))
 
+    @shown()
     def show(self, bundle: dict[str, Any], metadata: dict[str, Any] | None = None) -> None:
         """Show ``bundle`` where the progress stood."""
         self._quiet()
@@ -186,6 +194,7 @@ class Output:
         self._publish(bundle, metadata)
         self._close_view()
 
+    @shown()
     def clear(self) -> None:
         """Take the progress away and leave nothing."""
         self._quiet()

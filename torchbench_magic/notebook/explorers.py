@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import re
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -27,6 +25,8 @@ from torchbench_magic.diagnosis.findings import Diagnosis
 from torchbench_magic.diagnosis.view import whole
 from torchbench_magic.errors import InputError, Interrupted, TorchBenchError
 from torchbench_magic.printable import printable
+from torchbench_magic.process.interrupts import interrupts_held, interrupts_let_through
+from torchbench_magic.process.output import CountingSink, dropped_output
 from torchbench_magic.profiling import diff_view
 from torchbench_magic.profiling import view as profiling_view
 from torchbench_magic.profiling.diff import ProfileDiff
@@ -126,7 +126,7 @@ class CureTrials(ipywidgets.VBox):
         said = ""
         made: object = None
         try:
-            with redirect_stdout(io.StringIO()):
+            with interrupts_held(), dropped_output(CountingSink()), interrupts_let_through():
                 made = insight.try_(lever)
         except Interrupted as stopped:
             said, made = f"{lever}: interrupted; this is what was measured until then.", stopped.partial

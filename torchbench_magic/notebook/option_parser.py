@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchbench_magic.errors import OptionError
-from torchbench_magic.timing.plan import MOST, MOST_PROCESSES, MOST_THREADS
+from torchbench_magic.timing.plan import MOST, MOST_PROCESSES, MOST_THREADS, tolerances_asked
 
 if TYPE_CHECKING:
     from torchbench_magic.counting.count import Form
@@ -27,6 +27,7 @@ __all__ = [
     "read_count",
     "lever_names",
     "looks_like_levers",
+    "looks_like_tolerances",
     "read_form",
     "read_from_zero",
     "read_levers",
@@ -40,6 +41,7 @@ __all__ = [
     "read_thread_counts",
     "read_threads",
     "read_threshold",
+    "read_tolerances",
     "read_variable",
     "describe",
     "documented",
@@ -135,6 +137,18 @@ def read_per_cent(text: str) -> float:
 
 def read_threshold(text: str) -> float:
     return _between(text, 0, 10, "give IQR / median to reach, such as 0.1")
+
+
+def read_tolerances(text: str) -> str:
+    try:
+        tolerances_asked(text)
+    except OptionError as error:
+        raise ValueError(str(error).removeprefix("check: ")) from None
+    return text
+
+
+def looks_like_tolerances(text: str) -> bool:
+    return re.match(r"[\"']?[ra]tol\b", text) is not None
 
 
 def _between(text: str, low: float, high: float, valid: str) -> float:

@@ -14,6 +14,7 @@ from .option_parser import (
     inherited,
     lever_names,
     looks_like_levers,
+    looks_like_tolerances,
     of_magic,
     option,
     read_by,
@@ -31,6 +32,7 @@ from .option_parser import (
     read_thread_counts,
     read_threads,
     read_threshold,
+    read_tolerances,
     read_variable,
 )
 
@@ -142,9 +144,12 @@ class TimerOptions(SharedOptions, Plan):
     )  # fmt: skip
     cold = inherited("--cold", help="Empty the CPU caches before each sample; a sample is then one call.")
     check = inherited(
-        "--check",
-        help="First compare the results of the alternatives with torch.testing.assert_close: the value of the last"
-        " line, or of the last line of a trailing with block.",
+        "--check", metavar="[rtol=R,atol=A]", parse=read_tolerances, bare=True, is_value=looks_like_tolerances,
+        help="First compare the results of the alternatives: the value of the last line, or of the last line of a"
+        " trailing with block. Arrays, tensors, frames and numbers are compared by value, across libraries, with the"
+        " tolerances of torch.testing.assert_close for the less precise dtype, or with those given; integers must be"
+        " equal.",
+        shown_default="off",
     )  # fmt: skip
     restore = inherited(
         "--restore",

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,11 +21,13 @@ from torchbench_magic.process.code import CompiledBody, Notebook, close_book, co
 from torchbench_magic.process.frame_owner import PROFILED_CELL
 from torchbench_magic.process.interrupts import interrupts_held
 from torchbench_magic.process.memory import give_back_if_due
+from torchbench_magic.process.output import close_channel, open_channel
 from torchbench_magic.profiling.file_texts import FileTexts, RecordedFiles
 
 from . import config, startup
 from .cells import Book, Place, aligned_text
 from .display import Output, ShownOnce, bundle_of, register_formatters, withdraw_formatters
+from .front_end import held_back
 from .hosts import page_of
 from .option_parser import read_line
 from .options import SharedOptions
@@ -49,11 +52,13 @@ class Session:
         self.root = os.getcwd()  # files under it get lines; a later chdir changes nothing
         self._files = FileTexts(RecordedFiles(self.root, lambda file: None))
         self._tracebacks = Tracebacks(shell, lambda file: file == PROFILED_CELL or self.book.text_of(file) is not None)
+        self._front_end = partial(held_back, shell)
         self.settings = config.declare(shell)
 
     def open(self) -> None:
         self.book.open()
         open_book(self.book.text_of, lambda: Notebook(self.shell.user_ns, self.compiling, self._plain))
+        open_channel(self._front_end)
         self._tracebacks.open()
         startup.install(self.shell)
         complete_lines(self.shell)
@@ -75,6 +80,7 @@ class Session:
         withdraw_completing(self.shell)
         startup.withdraw_awaiting(self.shell)
         self._tracebacks.close()
+        close_channel(self._front_end)
         close_book(self.book.text_of)
         self.book.close()
         config.withdraw_traits(self.shell)

@@ -9,9 +9,11 @@ import contextlib
 import dis
 import functools
 import inspect
+import operator
 import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from traceback import walk_tb
 from types import CodeType, FunctionType, MethodType
 from typing import Any, TypeVar
 
@@ -39,6 +41,7 @@ __all__ = [
     "wrapped_by",
     "BoundNames",
     "bound_names",
+    "calls_left",
     "Loop",
     "compile_loop",
     "check_callable",
@@ -625,6 +628,13 @@ def _code_of(module: CodeType) -> CodeType:
     """The function's code, named as the level of a cell is, so that a traceback reads like the cell's own."""
     code = next(c for c in module.co_consts if isinstance(c, CodeType) and c.co_name == "__tb_block")
     return code.replace(co_name="<module>", co_qualname="<module>")
+
+
+def calls_left(error: BaseException) -> int | None:
+    """How many calls the loop of `compile_loop` had not begun when an exception left it; None: it left none."""
+    frames = (frame for frame, _ in walk_tb(error.__traceback__))
+    loop = next((frame for frame in frames if "__tb_it" in frame.f_code.co_varnames), None)
+    return None if loop is None else operator.length_hint(loop.f_locals["__tb_it"])
 
 
 def _function_of(code: CodeType, namespace: dict[str, Any]) -> FunctionType:

@@ -9,26 +9,36 @@ import functools
 import hashlib
 from types import CodeType, FunctionType, MemberDescriptorType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from .code import codes_within, globals_assigned, globals_read, names_used
-from .inputs import ARRAYS
 from .reach import is_users_class
 
 __all__ = [
+    "ARRAYS",
+    "FREED",
     "class_attributes",
     "class_dict",
     "class_order",
     "code_digest",
     "digest",
+    "elements",
     "functions_in",
     "globals_of",
+    "graph_is_freed",
+    "has_values",
     "is_array",
     "is_descriptor",
     "is_module",
     "is_plain_tensor",
     "is_tensor",
+    "memory_of",
     "names_and_texts",
+    "saved_names",
+    "shape_of",
 ]
+
+ARRAYS = frozenset(("cupy", "jax", "jaxlib", "numpy", "pandas", "polars", "scipy"))  # their shape is cheap to ask
 
 class_dict = type.__dict__["__dict__"].__get__  # as the class holds it, whatever a metaclass says
 class_order = type.__dict__["__mro__"].__get__
@@ -99,6 +109,82 @@ def is_plain_tensor(value: Any) -> bool:
     import torch
 
     return type(value) in (torch.Tensor, torch.nn.Parameter)
+
+
+_REFUSED = (RuntimeError, NotImplementedError, ValueError, TypeError)
+"""What tensors raise that have no memory or no shape, when they are asked for it."""
+
+
+def elements(tensor: Any) -> int | None:
+    """How many numbers a tensor has; None of one that does not know yet, as a parameter of a lazy module."""
+    try:
+        return int(tensor.numel())
+    except _REFUSED:
+        return None
+
+
+def shape_of(tensor: Any) -> tuple[int, ...] | None:
+    """The shape of a tensor; None of one that has none as a whole (nested), or not yet."""
+    try:
+        return tuple(tensor.shape)
+    except _REFUSED:
+        return None
+
+
+def has_values(tensor: Any) -> bool:
+    """Whether a tensor has numbers to read and to copy: not one that is meta or fake, or has no shape yet."""
+    return elements(tensor) is not None and not tensor.is_meta and not _is_fake(tensor)
+
+
+def memory_of(tensor: Any) -> tuple[int, int]:
+    """(address, bytes) of the memory in which a tensor keeps its numbers; (0, 0) of one that has none of its own: fake,
+    meta, sparse, wrapped, without a shape yet."""
+    if _is_fake(tensor):
+        return 0, 0
+    try:
+        storage = tensor.untyped_storage()
+        return int(storage.data_ptr()), int(storage.nbytes())
+    except _REFUSED:
+        return 0, 0
+
+
+def _is_fake(tensor: Any) -> bool:
+    """One that a compiler left behind is said to be on the CPU, and warns when it is asked for its memory."""
+    return type(tensor).__name__ == "FakeTensor"
+
+
+_names_saved: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()  # a node's class may be the user's
+
+
+def saved_names(kind: type) -> tuple[str, ...]:
+    """Attributes of a node of the autograd graph: what it saved, as ``SavedTensor`` objects that were not unpacked."""
+    found = _names_saved.get(kind)
+    if found is None:
+        found = _names_saved[kind] = tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
+    return found
+
+
+_MOST_NODES = 1000
+FREED = "backward through the graph a second time"
+"""In what torch raises where a graph is used that a backward pass has freed."""
+
+
+def graph_is_freed(tensor: Any) -> bool:
+    """Whether a backward pass has freed what the graph of a tensor had saved. What it has is unpacked for that."""
+    todo = [tensor.grad_fn] if tensor.grad_fn is not None else []
+    seen = set(todo)
+    while todo and len(seen) <= _MOST_NODES:
+        node = todo.pop()
+        try:
+            for name in saved_names(type(node)):
+                getattr(node, name), getattr(node, name.removeprefix("_raw"), None)
+        except RuntimeError as error:
+            if FREED in str(error):
+                return True
+        new = {before for before, _ in node.next_functions if before is not None} - seen
+        seen |= new
+        todo += new
+    return False
 
 
 def is_array(kind: type) -> bool:

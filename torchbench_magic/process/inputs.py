@@ -14,13 +14,13 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from .code import globals_assigned, variables_read
+from .held import ARRAYS, elements
 
-__all__ = ["ARRAYS", "described", "inputs_of"]
+__all__ = ["described", "inputs_of"]
 
 _LONGEST = 100
 _MOST_ITEMS = 1000  # of a container that are looked at
 _DEEPEST = 2
-ARRAYS = frozenset(("cupy", "jax", "jaxlib", "numpy", "pandas", "polars", "scipy"))  # their shape is cheap to ask
 _FORMS = ("fused", "foreach", "capturable", "differentiable", "amsgrad", "nesterov", "maximize")  # of an optimizer
 _Code = (FunctionType, BuiltinFunctionType, ModuleType, type, type(os.environ))
 """Identified otherwise: by their source, their version, or one by one (`process.values`)."""
@@ -79,13 +79,14 @@ def _described(value: Any, depth: int) -> str:
 
 
 def _tensor(value: Any) -> str:
-    words = [f"{_shape(value.shape)} {_short(value.dtype)}"]
+    shape = "no shape yet," if elements(value) is None else _shape(value.shape)
+    words = [f"{shape} {_short(value.dtype)}"]
     if value.device.type != "cpu":
         words.append(str(value.device))
     layout = _short(value.layout)
     if layout != "strided":
         words.append(layout)
-    elif not value.is_contiguous():
+    elif elements(value) is not None and not value.is_contiguous():
         words.append(f"strides {_shape(value.stride())}")
     if value.requires_grad:
         words.append("requires grad")
@@ -94,7 +95,7 @@ def _tensor(value: Any) -> str:
 
 def _module(value: Any) -> str:
     held = [(name, _tensor(t)) for name, t in (*value.named_parameters(), *value.named_buffers())]
-    size = sum(t.numel() for t in (*value.parameters(), *value.buffers()))
+    size = sum(elements(t) or 0 for t in (*value.parameters(), *value.buffers()))
     layers = [(name, type(part).__qualname__, part.training, *_hooks(part)) for name, part in value.named_modules()]
     mode = "training" if value.training else "eval"
     what = f"{type(value).__name__} with {_counted(size, 'value')} in {_counted(len(held), 'tensor')}"
@@ -106,7 +107,7 @@ def _module(value: Any) -> str:
 def _optimizer(value: Any) -> str:
     """Without its state and its rates: steps and schedulers change these, and it is the same optimizer."""
     tensors = [tensor for group in value.param_groups for tensor in group["params"]]
-    size = sum(tensor.numel() for tensor in tensors)
+    size = sum(elements(tensor) or 0 for tensor in tensors)
     forms = [name for name in _FORMS if any(group.get(name) for group in value.param_groups)]
     what = f"{type(value).__name__} of {_counted(size, 'value')} in {_counted(len(tensors), 'tensor')}"
     return ", ".join([what, *forms])

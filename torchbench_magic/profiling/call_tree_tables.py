@@ -24,6 +24,7 @@ __all__ = [
     "is_sampled_tree",
     "sum_of_sampled",
     "modules_of",
+    "compiled_from",
     "runs_as_it_is",
     "ops_by_stack",
     "STACK_METRICS",
@@ -263,6 +264,32 @@ def runs_as_it_is(frames: pd.DataFrame, function: str) -> tuple[int, float]:
         if kind == "function" and own.rpartition(".")[2] == name and not names[parent].startswith(_REGION):
             calls, found = calls + int(count), found + float(seconds)
     return calls, found
+
+
+_MOST_OF_LINE = 0.5
+
+
+def compiled_from(frames: pd.DataFrame) -> frozenset[tuple[str, int]]:
+    """(source_id, line) of lines from which on code is compiled as one piece, if that has most of their time.
+
+    What such a piece does stands on the first line of its function, or on the one that broke the graph before it: which
+    of the lines after it took the time is not known.
+    """
+    if not frames["name"].astype(str).str.startswith(_REGION).any():
+        return frozenset()
+    names, kinds, parents = frames["name"].tolist(), frames["kind"].tolist(), frames["parent"].tolist()
+    is_piece: list[bool] = []
+    for kind, parent in zip(kinds, parents, strict=True):
+        if kind == "line":
+            above = parents[parent] if parent >= 0 else -1
+            is_piece.append(above >= 0 and kinds[parent] == "function" and names[above].startswith(_REGION))
+        else:
+            is_piece.append(parent >= 0 and is_piece[parent])
+    seconds = frames["self_time"].fillna(0.0)
+    of_lines = pd.DataFrame({"whole": seconds, "compiled": seconds * is_piece})
+    sums = of_lines.groupby([frames["source_id"], frames["line"]]).sum()
+    most = sums[(sums["compiled"] > 0) & (sums["compiled"] >= _MOST_OF_LINE * sums["whole"])]
+    return frozenset((str(source_id), int(line)) for source_id, line in most.index)
 
 
 # ---- stack_groups ----------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from torchbench_magic.process.device import wait_for_devices
 from torchbench_magic.process.interrupts import interrupts_let_through
-from torchbench_magic.process.settings import CountingSink, output_to
+from torchbench_magic.process.output import CountingSink, dropped_output
 from torchbench_magic.results import Doubt
 from torchbench_magic.units import count, interval, ratio, seconds_text
 
@@ -164,7 +164,7 @@ class Repeats:
     async def measure(self, first: float) -> None:
         """Fill ``pairs``; ``first`` is how long the run that was recorded before took, in seconds."""
         try:
-            with output_to(CountingSink(), CountingSink()):
+            with dropped_output(CountingSink()):
                 if first >= SHORT:
                     self.pairs.append((first, await self._plain()))
                 else:

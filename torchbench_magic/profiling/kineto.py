@@ -70,6 +70,7 @@ from typing import Any, cast
 
 from torchbench_magic.errors import Busy
 from torchbench_magic.process.device import note_tracer
+from torchbench_magic.process.held import memory_of
 from torchbench_magic.process.interrupts import Progress
 
 __all__ = [
@@ -458,12 +459,9 @@ def living_blocks() -> dict[int, int]:
                 wanted = kinds[kind] = issubclass(kind, torch.Tensor)
             if wanted:
                 for tensor in _parts(each):
-                    with contextlib.suppress(RuntimeError, NotImplementedError, ValueError):  # fake, meta, wrapped
-                        # one that a compiler left behind is said to be on the CPU, and warns when it is asked
-                        if tensor.device.type == "cpu" and type(tensor).__name__ != "FakeTensor":
-                            storage = tensor.untyped_storage()
-                            if storage.nbytes() and storage.data_ptr():
-                                found[storage.data_ptr()] = storage.nbytes()
+                    address, size = memory_of(tensor)
+                    if address and size and tensor.device.type == "cpu":
+                        found[address] = size
     return found
 
 

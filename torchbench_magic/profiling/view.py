@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchbench_magic import units
+from torchbench_magic.profiling.call_tree_tables import compiled_from
 from torchbench_magic.profiling.compiling.view import compilations_table, graph_breaks_table
 from torchbench_magic.profiling.cores.view import cores_clause, cores_footer, cores_picture, cores_table, proof_footer
 from torchbench_magic.profiling.efficiency.view import efficiency_clause, efficiency_footer, roofline_svg
@@ -65,14 +66,14 @@ def device_clause(profile: Profile) -> Iterator[Phrase]:
     if not by_line.max() > 0:
         return
     top: Any = by_line.idxmax()
-    yield code(_named(profile, *top))
+    yield from _doing(profile, top, _named(profile, *top), "launches")
     devices = trace.devices
     whose, which = (devices[0], "which is") if len(devices) == 1 else (f"{len(devices)} devices", "one of which is")
     mine, share = float(by_line.max()), float(by_line.max()) / whole
     part, took = f"{percent_text(share)} %", units.part_text(mine, whole)
     if share >= _ALL:
         part, took = "all", units.seconds_text(mine)
-    yield Phrase(f" launches {part} of the work of {whose} ({took}), {which} busy for")
+    yield Phrase(f" {part} of the work of {whose} ({took}), {which} busy for")
     yield Phrase(f" {percent_text(busy)} % of the time ({units.seconds_text(profile.wall_time)})")
     waits = host_waits(trace)
     waits = waits[(waits["thread"] == 0) & (waits["node"] >= 0)]
@@ -227,8 +228,8 @@ def _sentence(profile: Profile, is_by_module: bool = False) -> Iterator[Phrase]:
         yield Phrase(f"; {units.bytes_text(on_none)} are on no line, more than any single line allocates")
     elif top is not None and allocated >= _LARGE * peak:
         yield Phrase("; ")
-        yield code(names[top])
-        yield Phrase(f" allocates most, {units.bytes_text(allocated)}")
+        yield from _doing(profile, top, names[top], "allocates")
+        yield Phrase(f" most, {units.bytes_text(allocated)}")
 
 
 def _time_clause(profile: Profile, is_by_module: bool) -> Iterator[Phrase]:
@@ -252,13 +253,20 @@ def _time_clause(profile: Profile, is_by_module: bool) -> Iterator[Phrase]:
     costs = [_own(record) + elsewhere.get(_where(record), 0.0) for record in lines]
     cost = max(costs)
     top = lines[costs.index(cost)]
-    yield code(place_of(top))
-    yield Phrase(f" takes {percent_text(cost / profile.wall_time if profile.wall_time else 0.0)} % of the time")
+    yield from _doing(profile, _where(top), place_of(top), "takes")
+    yield Phrase(f" {percent_text(cost / profile.wall_time if profile.wall_time else 0.0)} % of the time")
     yield Phrase(f" ({units.part_text(cost, profile.wall_time)})")
     waits, caused = _waits(profile, top, cost), elsewhere.get(_where(top), 0.0)
     yield Phrase(waits or _split(cost, float_or_none(top["python_time"]) or 0.0, caused))
     if not waits and cost >= _MOST * profile.wall_time > 0:
         yield from _inside(profile, top, is_by_module, with_backward=caused > 0)
+
+
+def _doing(profile: Profile, where: tuple[str, int], name: str, what: str) -> Iterator[Phrase]:
+    """``In[3]:4 takes``; of a line from which on code is compiled as one piece, of that code."""
+    yield code(name)
+    is_piece = where in compiled_from(profile.frames)
+    yield Phrase(f", with the code compiled from there on, {what}" if is_piece else f" {what}")
 
 
 def _split(cost: float, python: float, backward: float) -> str:
@@ -287,11 +295,14 @@ def _waits(profile: Profile, top: Mapping[str, Any], cost: float) -> str:
             waited = float(str(facts["waited"]))
             least = "at least " if facts.get("is_least", True) else ""
             part = "nearly all" if waited >= _NEARLY_ALL * cost else f"{least}{units.seconds_text(waited)}"
-            return f", {part} of it waiting"
+            return f", {part} of it waiting{f', beside {_threads(facts)}' if facts.get('who') else ''}"
         if doubt.kind == "waits-for-threads":
-            where = f", whose torch work is at {facts['at']}" if facts.get("at") else ""
-            return f", waiting for {facts['who']}{where}"
+            return f", waiting for {_threads(facts)}"
     return ""
+
+
+def _threads(facts: Mapping[str, Any]) -> str:
+    return f"{facts['who']}, whose torch work is at {facts['at']}" if facts.get("at") else str(facts["who"])
 
 
 def _inside(profile: Profile, top: Mapping[str, Any], is_by_module: bool, *, with_backward: bool) -> Iterator[Phrase]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from .options import ProfileOptions
 from .recording import RecordedRun, unseen_cpu_seconds
 from .schedule import Schedule
 from .segments import NO_LINE, ThreadJoin
+from .sources import may_wait_for_threads, place_in
 from .steps import SteppedRun
 from .trace import Source
 
@@ -134,29 +136,36 @@ def waits_of_a_line(run: RecordedRun, joined: Joined, sources: Mapping[str, Sour
         for thread in joined.threads[1:]
         if thread.segments.native_id in python and len(thread.ops)
     ]
-    workers = sorted(((ns, t) for ns, t in beside if ns >= _BESIDE * outside), key=lambda each: -each[0])
+    workers = [thread for ns, thread in sorted(beside, key=lambda each: -each[0]) if ns >= _BESIDE * outside]
     if not workers:
         return _waits_for_something(run, outside, line, joined, sources, sampled)
-    names = [python[thread.segments.native_id] for _, thread in workers]
-    where, seconds = _most_torch([thread for _, thread in workers], joined, sources)
-    label = _label(line, joined, sources)
+    names = [python[thread.segments.native_id] for thread in workers]
+    where, seconds = _most_torch(workers, joined, sources)
     who = f"thread {names[0]}" if len(names) == 1 else f"{len(names)} threads ({names[0]}, …)"
     whose = "its" if len(names) == 1 else "most of their"
-    place = f"at {where}" if where else "on no line"
+    work = f"{whose} torch work is {f'at {where}' if where else 'on no line'} ({seconds_text(seconds)})."
+    of_threads = {"threads": len(names), "who": who, "at": where, "seconds": seconds}
+    source = sources[joined.codes[line[0]].co_filename]
+    if not _waits_for(workers, source, line[1], joined, int(ends.max())):
+        waits = _waits_for_something(run, outside, line, joined, sources, sampled)
+        more = f" Meanwhile {who} computed: {work}"
+        return None if waits is None else replace(waits, text=waits.text + more, facts={**waits.facts, **of_threads})
+    part = f"{seconds_text(outside / 1e9)} of {seconds_text(joined.wall / 1e9)}"
     return Doubt(
         "waits-for-threads",
-        f"{label} waits for {who}, {seconds_text(outside / 1e9)} of {seconds_text(joined.wall / 1e9)}; "
-        f"{whose} torch work is {place} ({seconds_text(seconds)}).",
-        facts={
-            "source_id": sources[joined.codes[line[0]].co_filename].source_id,
-            "line": line[1],
-            "waited": outside / 1e9,
-            "threads": len(names),
-            "who": who,
-            "at": where,
-            "seconds": seconds,
-        },
+        f"{_label(line, joined, sources)} waits for {who}, {part}; {work}",
+        facts={"source_id": source.source_id, "line": line[1], "waited": outside / 1e9, **of_threads},
     )
+
+
+def _waits_for(workers: Sequence[ThreadJoin], source: Source, line: int, joined: Joined, until: int) -> bool:
+    """Whether there is evidence that the line waits for these threads, and not only while they compute: its text shows
+    a join, a lock or the like, and one of them was in no op any more when the line went on for the last time."""
+    place = place_in(source, line)
+    if place is None or not may_wait_for_threads(place):
+        return False
+    last, end = np.array([until - 1]), np.array([until])
+    return any(not _overlap(joined, thread, last, end) for thread in workers)
 
 
 def _waited_within(begins: Ints, ends: Ints, of: Ints, until: Ints, waiting: Ints) -> int:

@@ -14,11 +14,12 @@ from typing import Any
 
 from torchbench_magic import units
 from torchbench_magic.process.code import variables_read
-from torchbench_magic.process.held import is_plain_tensor
+from torchbench_magic.process.held import FREED, graph_is_freed, has_values, is_plain_tensor
+from torchbench_magic.process.output import CountingSink
 from torchbench_magic.process.reach import ReachedObject, dict_of
 from torchbench_magic.results import Doubt
 
-from .iterators import at_end, rewinder, second_copy
+from .iterators import at_end, is_used_up, rewinder, second_copy
 from .restore import HeldState, StateCopies, hold_equal_values, is_training_state, version
 from .written_objects import WrittenObjects
 
@@ -27,6 +28,7 @@ __all__ = [
     "MemoryGuard",
     "Sizes",
     "Streams",
+    "Supplies",
     "prints",
     "TensorVersions",
     "in_place",
@@ -175,15 +177,54 @@ class Sizes:
         ]
 
 
-def prints(characters: int) -> list[Doubt]:
-    """Say that the timed code printed so much."""
-    if not characters:
+def _is_empty(value: Any) -> bool | None:
+    held = _container_of(value)
+    return None if held is None else not held
+
+
+_USED_UP: tuple[tuple[str, Callable[[Any], bool | None], Callable[[Any], object]], ...] = (
+    ("ended", is_used_up, second_copy),
+    ("read", at_end, rewinder),
+    ("empty", _is_empty, lambda _: True),
+)
+"""How a thing is used up; whether it is (None: there is no such thing in it); what puts it back with ``--restore``."""
+
+
+class Supplies:
+    """What calls may use up, so that a later one fails: iterators and files that have not ended, containers that are
+    not empty, graphs.
+
+    Args:
+        reached: (label, object).
+        tensors: (label, tensor).
+    """
+
+    def __init__(self, reached: Iterable[tuple[str, Any]], tensors: Iterable[tuple[str, Any]]) -> None:
+        things = {id(value): (label, value) for label, value in reached}.values()
+        self._left = [(how, *thing, is_gone, back) for thing in things for how, is_gone, back in _USED_UP
+                      if is_gone(thing[1]) is False]  # fmt: skip
+        self._graphs = [(label, tensor) for label, tensor in tensors if is_plain_tensor(tensor)]
+
+    def used_up(self, error: Exception) -> tuple[str, str, bool] | None:
+        """(how, label, whether ``--restore`` could put it back) of the first that is used up now; of a graph where that
+        is the error."""
+        for label, tensor in self._graphs if isinstance(error, RuntimeError) and FREED in str(error) else ():
+            if graph_is_freed(tensor):
+                return "graph", label, False
+        gone = ((how, label, back(value) is not None) for how, label, value, is_gone, back in self._left
+                if is_gone(value))  # fmt: skip
+        return next(gone, None)
+
+
+def prints(sink: CountingSink) -> list[Doubt]:
+    """Say what the timed code printed, logged and displayed."""
+    amounts = {"characters": sink.characters, "displays": sink.dropped["displays"], "widgets": sink.dropped["widgets"]}
+    of = {"characters": "character", "displays": "displayed output", "widgets": "widget message"}
+    found = [f"{n:,} {of[kind]}{'' if n == 1 else 's'}" for kind, n in amounts.items() if n]
+    if not found:
         return []
-    text = (
-        f"The code prints: {characters} characters of output were dropped after the first call, so the times"
-        " do not include showing it."
-    )
-    return [Doubt("prints", text, "", {"characters": characters})]
+    text = f"Output after the first call was dropped ({', '.join(found)}), so the times do not include showing it."
+    return [Doubt("prints", text, "", amounts)]
 
 
 def slowed_by(hooks: Iterable[str]) -> list[Doubt]:
@@ -290,7 +331,7 @@ def _some_values(tensor: Any) -> Any:
 
     try:
         with torch.no_grad():
-            if tensor.is_meta or tensor.layout is not torch.strided:
+            if not has_values(tensor) or tensor.layout is not torch.strided:
                 return None
             if tensor.numel() <= _SMALL:
                 return tensor.detach().clone()
@@ -343,7 +384,8 @@ def _in_place(changes: Mapping[str, int], calls: int, *, is_shared: bool) -> Dou
 # Objects are measured, whatever their class, from what their dicts, lists and tensors hold; nothing of theirs is
 # called. A tensor that is there before and after a call and larger after it was copied to grow, as a KV cache is with
 # ``torch.cat``: then every call does more than the one before. A container that grows may be a log that costs nothing,
-# so there the times must show it.
+# so there the times must show it. And it must go on: what is filled once, or now and then as the queue of a thread is
+# that a logger's stream holds, does not grow with every call.
 
 _MOST_NODES = 2_000
 _CONTAINERS = (list, dict, set, deque, bytearray, tuple, defaultdict, OrderedDict, Counter)
@@ -385,7 +427,9 @@ class Growth:
         self._calls = 0
 
     def note(self, calls: int = 0) -> None:
-        """Measure; ``calls`` were made since the last time."""
+        """Measure; ``calls`` were made since the last time. At a further thread count all has been seen."""
+        if len(self._sizes) == 4:
+            return
         self._calls = calls
         sizes: dict[int | str, _Size] = {at: _size(item.value) for at, item in self._reads.items()}
         for label, value in self._bound().items():
@@ -406,8 +450,9 @@ class Growth:
             # what is put back before a block is made again by its first call: that is no growth by every call
             warm = _less(last, _furthest(left, again, first))
             copied = first.elements > 0 and warm.elements >= self._calls and warm.tensors < self._calls
-            lasts_longer = (first.items + first.tensors) * (warm.items + warm.tensors) > 0 and lasting_times(times)
-            if copied or lasts_longer:
+            at_first, later = first.items + first.tensors, warm.items + warm.tensors
+            goes_on = at_first * later > 0 and 2 * abs(later) >= self._calls
+            if copied or (goes_on and lasting_times(times)):
                 by = first.elements if copied else first.items + first.tensors
                 if isinstance(at, str):
                     said.append(("bound" if by > 0 else "shrinks", at))

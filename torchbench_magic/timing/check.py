@@ -4,35 +4,33 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
-from functools import partial
+from itertools import chain
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MemberDescriptorType, ModuleType
 from typing import Any
 
-import numpy as np
-
 from torchbench_magic.cell_text import Body
-from torchbench_magic.errors import BodyError, CheckFailed, OptionError
+from torchbench_magic.errors import BodyError, CheckFailed, InputError, OptionError
 from torchbench_magic.process.code import CompiledBody, compile_body, ending_block, parse_body, with_value_taken
+from torchbench_magic.process.held import is_tensor
 from torchbench_magic.process.interrupts import interrupts_let_through
 from torchbench_magic.process.reach import slot_values, slots_among
 from torchbench_magic.results import Doubt
 
 from .changes import InputCopies, TensorVersions
+from .equality import Gap, Numbers, Object, form, frame_parts, gap, gap_text, only_absolutely_close, walk_both
+from .plan import tolerances_asked
 from .task import Task
 from .used_up import what_happened
 
-__all__ = ["agree", "check_equal_results", "first_difference", "gap_text", "only_absolutely_close"]
+__all__ = ["Agreement", "check_equal_results", "compared"]
 
 _MOST, _DEEPEST = 10_000, 100  # objects of a value, and one within the other
-_FAR = 0.1
-"""Of the largest value: numbers that differ by more agree by `assert_close`'s absolute tolerance only."""
 _LONGEST = 60  # characters of a value that is said
-_NUMBERS = (bool, int, float, complex)
-_ITSELF = (*_NUMBERS, str, bytes, range, Enum, type, ModuleType, FunctionType, BuiltinFunctionType)
+_ITSELF = (int, str, bytes, range, Enum, type, ModuleType, FunctionType, BuiltinFunctionType)
 """What nothing changes, or whose identity is what it is."""
 
 
@@ -59,7 +57,22 @@ def check_equal_results(
     """
     if len(task.bodies) == 1:
         raise OptionError("--check compares alternatives, but there is only one: add a section or leave it out")
-    inputs = InputCopies(versions.held)
+    try:
+        return _doubts_of_results(task, names, InputCopies(versions.held), put_back, rebound)
+    except InputError as error:
+        failed = error.with_traceback(None)  # the frames of which hold what the alternatives returned
+        failed.__context__ = None
+    raise failed
+
+
+def _doubts_of_results(
+    task: Task,
+    names: Mapping[str, Any],
+    inputs: InputCopies,
+    put_back: Callable[[], object],
+    rebound: Mapping[str, Sequence[tuple[str, str]]],
+) -> list[Doubt]:
+    values: dict[str, Any] = {}
 
     def value_of(name: str) -> Any:
         put_back()
@@ -71,82 +84,114 @@ def check_equal_results(
             inputs.restore_all()
 
     codes = {name: _with_value(task, name, body) for name, body in task.bodies.items()}
-    values = {name: value_of(name) for name in codes}
-    baseline = task.plan.baseline or next(iter(values))
+    baseline = task.plan.baseline or next(iter(codes))
+    asked = tolerances_asked(task.plan.check)
     try:
+        for name in codes:
+            values[name] = value_of(name)
         if all(value is None for value in values.values()):
             names_said = " and ".join(f"`{name}`" for name in values)
             raise BodyError(f"--check: {names_said} return None, so nothing is compared: end each with what to compare")
-        try:
-            agree(values, baseline)
-        except CheckFailed as failed:
+        found = {name: compared(values[name], values[baseline], asked) for name in values if name != baseline}
+        off = next((f"`{name}` and `{baseline}` return {each.off}" for name, each in found.items() if each.off), "")
+        if off:
             said = [what_happened(how, label) for name in values for how, label in rebound.get(name, ())]
             if said:
-                raise CheckFailed(f"{str(failed).rstrip('.')}. {said[0]}") from None
-            if first_difference(value_of(baseline), values[baseline]) is not None:
+                raise CheckFailed(f"--check: {off}. {said[0]}")
+            if compared(value_of(baseline), values[baseline], asked).off:
                 raise CheckFailed(
                     f"--check: `{baseline}` returned different values in two calls, so the alternatives cannot be"
                     " compared: a call changes what a later one reads, or the code uses times or random numbers of its"
                     " own. Create in each alternative what it changes"
-                ) from None
-            raise
+                )
+            raise CheckFailed(f"--check: {off}")
     finally:
+        values.clear()  # an exception of the user's has this frame in its traceback
         put_back()
-    found = []
-    for name, value in values.items():
-        gap = None if name == baseline else only_absolutely_close(_numbers(value, values[baseline], set()))
-        if gap is not None:
-            text = f"`{name}` and `{baseline}` agree only by the absolute tolerance of `--check`: {gap_text(gap)}."
+    return [*chain.from_iterable(each.doubts(name, baseline) for name, each in found.items()), *_nan_doubts(found)]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What comparing two values came to.
+
+    Attributes:
+        off: what differs, as the end of "return ..."; empty where nothing does.
+        gaps: of the numbers in them.
+        unlike: how numbers that agree are unlike otherwise, such as "as float32 and float64".
+    """
+
+    off: str
+    gaps: Sequence[Gap] = ()
+    unlike: Sequence[str] = ()
+
+    def doubts(self, name: str, baseline: str) -> Iterator[Doubt]:
+        """What is to be said of an alternative that agrees with the baseline."""
+        both = f"`{name}` and `{baseline}`"
+        if self.unlike:
+            rtol, atol = max(each.tolerances for each in self.gaps)
+            within = f" (within rtol={rtol:g}, atol={atol:g})"
+            text = f"{both} return the same numbers{within}, {', '.join(self.unlike)}."
+            yield Doubt("unlike-results", text, "", {"name": name, "unlike": list(self.unlike)})
+        if (gap := only_absolutely_close(self.gaps)) is not None:
+            text = f"{both} agree only by the absolute tolerance of `--check`: {gap_text(gap)}."
             way = "Compare them at a larger scale, for example as `result * 1e6`."
-            found.append(Doubt("tiny-results", text, way, {"name": name, "difference": gap[0], "largest": gap[1]}))
-    if _has_nan(values[baseline], set()):
+            yield Doubt("tiny-results", text, way, {"name": name, "difference": gap[0], "largest": gap[1]})
+
+
+def _nan_doubts(found: Mapping[str, Agreement]) -> Iterator[Doubt]:
+    if any(gap.has_nan for each in found.values() for gap in each.gaps):
         text = "The results that `--check` compared hold NaN, at the same places in all: that counts as equal."
-        found.append(Doubt("nan-results", text, ""))
-    return found
+        yield Doubt("nan-results", text, "")
 
 
-def only_absolutely_close(pairs: Iterable[tuple[Any, Any]]) -> tuple[float, float] | None:
-    """(largest difference, largest value) of tensors that `assert_close` finds alike, where the one is more than `_FAR`
-    of the other: its absolute tolerance (1e-5 in float32) passes whatever is that small. None: they are near."""
-    import torch
+def compared(value: Any, expected: Any, tolerances: tuple[float | None, float | None] | None = None) -> Agreement:
+    """Compare two values by their numbers, those of different libraries too. Within one library another dtype is a
+    difference, unless tolerances are given.
 
-    apart = largest = 0.0
-    for one, other in pairs:
-        wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
-        here, there = one.detach().to("cpu", wide), other.detach().to("cpu", wide)
-        is_known = here.isfinite() & there.isfinite()
-        if bool(is_known.any()):
-            apart = max(apart, float((here - there)[is_known].abs().max()))
-            largest = max(largest, float(here[is_known].abs().max()), float(there[is_known].abs().max()))
-    return (apart, largest) if apart > _FAR * largest else None
+    Raises:
+        BodyError: they hold what cannot be compared.
+    """
+    gaps: list[Gap] = []
+    unlike: dict[str, None] = {}
+    refused = ""
+    for place, one, other in walk_both(value, expected):
+        at = f" (at {place})" if place else ""
+        if not (isinstance(one, Numbers) and isinstance(other, Numbers)):
+            if text := _difference(one, other, place):
+                return Agreement(f"different values: {text}{at}")
+            continue
+        found = gap(one, other, tolerances)
+        if found.word == "differs":
+            return Agreement(f"different values: {found.text}{at}")
+        gaps.append(found)
+        is_python = not (one.library and other.library)  # whose numbers have no dtype
+        if one.dtype != other.dtype and not (is_python and one.values.dtype.kind == other.values.dtype.kind):
+            unlike[f"as {one.dtype} and {other.dtype}"] = None
+            if one.library == other.library and tolerances is None:
+                way = f"`--check rtol={found.tolerances[0]:g},atol={found.tolerances[1]:g}` compares only the numbers"
+                refused = refused or f"the same numbers as {one.dtype} and {other.dtype}{at}; {way}"
+        if one.place and other.place and one.place != other.place:
+            unlike[f"on {one.place} and {other.place}"] = None
+    return Agreement(refused, gaps, list(unlike))
 
 
-def gap_text(gap: tuple[float, float]) -> str:
-    """What `only_absolutely_close` found, as a clause."""
-    return f"they differ by up to {gap[0]:.2g}, and the largest value is {gap[1]:.2g}"
-
-
-def _numbers(value: Any, expected: Any, seen: set[tuple[int, int]]) -> Iterator[tuple[Any, Any]]:
-    """Pairs of tensors of the floating point numbers in two values that are alike, those within objects too."""
-    import torch
-
-    if (id(value), id(expected)) in seen:
-        return
-    seen.add((id(value), id(expected)))
-    if isinstance(value, _Object | Mapping):
-        ours, theirs = (one.attributes if isinstance(one, _Object) else one for one in (value, expected))
-        for key in ours:
-            yield from _numbers(ours[key], theirs[key], seen)
-    elif isinstance(value, list | tuple | deque):
-        for one, other in zip(value, expected, strict=True):
-            yield from _numbers(one, other, seen)
-    elif isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
-        pair = [one if one.layout == torch.strided else one.to_dense() for one in (value, torch.as_tensor(expected))]
-        yield pair[0], pair[1]
-    elif isinstance(value, np.ndarray) and value.dtype.kind in "fc":
-        yield torch.from_numpy(value), torch.as_tensor(expected)
-    elif isinstance(value, float | complex):
-        yield torch.as_tensor(value, dtype=torch.complex128), torch.as_tensor(expected)
+def _difference(one: Any, other: Any, place: str) -> str:
+    """What differs in two values that are not both numbers; empty where nothing does."""
+    if one is other:
+        return ""
+    lists, numbers = (list, tuple, deque), (Numbers, Object)
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        lacking = next(iter(one.keys() ^ other.keys()))
+        return f"only one of them has {place}[{lacking!r}]"
+    if isinstance(one, lists) and isinstance(other, lists):
+        return f"{len(one)} and {len(other)} items"
+    if isinstance(one, numbers) or isinstance(other, numbers):
+        return f"{_shown(one)} and {_shown(other)}"
+    try:
+        return "" if bool(one == other) else f"{_shown(one)} and {_shown(other)}"
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BodyError(f"--check: values of {type(one).__name__} cannot be compared: {error}") from None
 
 
 def _with_value(task: Task, name: str, body: Body) -> CompiledBody:
@@ -171,14 +216,6 @@ def _without_value(task: Task, name: str, body: Body) -> str:
     return f"`{name}` ends with a `{block}` block, which has no value" if block else f"`{name}` returns nothing"
 
 
-@dataclass(frozen=True)
-class _Object:
-    """An object without an ``==`` of its own, as it was: its class and attributes."""
-
-    kind: type
-    attributes: dict[str, Any]
-
-
 class _Again(int):
     """An object within itself, by how deep it is."""
 
@@ -193,14 +230,11 @@ class _Snapshot:
         self._depth = 0
 
     def of(self, value: Any) -> Any:
-        import torch
-
-        if isinstance(value, torch.Tensor):
-            return self._of_tensor(value)
-        if isinstance(value, np.ma.MaskedArray):  # what is masked counts for nothing
-            return [np.ma.getmaskarray(value).copy(), value.filled(value.dtype.type())]
-        if isinstance(value, np.ndarray) and value.dtype != object:
-            return value.copy()
+        if frame_parts(value) is not None:
+            return deepcopy(value)
+        made = form(value)
+        if isinstance(made, Numbers):
+            return made.copy()
         if value is None or isinstance(value, _ITSELF):
             return value
         if id(value) in self._made:
@@ -212,36 +246,29 @@ class _Snapshot:
             )
         self._made[id(value)] = value, _Again(self._depth)
         self._depth += 1
-        made = self._copied(value)
+        made = self._copied(made)
         self._depth -= 1
         self._made[id(value)] = value, made
         return made
 
-    def _of_tensor(self, value: Any) -> Any:
-        """In a layout that ``assert_close`` knows; of a nested tensor the list of its tensors."""
-        if value.is_meta or type(value).__name__ == "FakeTensor":
-            raise BodyError(
-                f"--check: `{self._name}` returns a tensor without values ({'meta' if value.is_meta else 'fake'}),"
-                " which cannot be compared: end it with tensors or numbers"
-            )
-        if value.is_nested:
-            return [each.detach().clone() for each in value.unbind()]
-        return value.to_dense() if value.is_mkldnn else value.detach().clone()
-
     def _copied(self, value: Any) -> Any:
+        if isinstance(value, Object):
+            return Object(value.kind, self._copied(value.attributes))
         if isinstance(value, Mapping):
             return {key: self.of(item) for key, item in value.items()}
         if isinstance(value, list | tuple | deque):
-            items = [self.of(item) for item in value]
-            return tuple(items) if isinstance(value, tuple) else items if isinstance(value, list) else deque(items)
-        if isinstance(value, np.ndarray):  # of objects
-            return [value.shape, [self.of(item) for item in value.ravel()]]
+            return [self.of(item) for item in value]
         if isinstance(value, set | frozenset | bytearray):
             return copy(value)
         return self._of_object(value)
 
     def _of_object(self, value: Any) -> Any:
         kind = type(value)
+        if is_tensor(value):
+            raise BodyError(
+                f"--check: `{self._name}` returns a tensor without values, which cannot be compared: end it with"
+                " tensors or numbers"
+            )
         attributes = {**dict(slot_values(value, _own_slots(kind))), **getattr(value, "__dict__", {})}
         if any("__eq__" in vars(base) for base in kind.__mro__[:-1]) and not is_dataclass(value):
             try:
@@ -249,7 +276,7 @@ class _Snapshot:
             except Exception:  # noqa: BLE001  # whatever the copying of a user's object raises
                 pass
         elif attributes or hasattr(value, "__dict__"):
-            return _Object(kind, {name: self.of(one) for name, one in attributes.items()})
+            return Object(kind, {name: self.of(one) for name, one in attributes.items()})
         raise BodyError(
             f"--check: `{self._name}` returns {_kind(kind)}, which cannot be compared: end it with tensors or numbers"
         )
@@ -265,96 +292,9 @@ def _kind(kind: type) -> str:
     return f"an object of class `{kind.__name__}`"
 
 
-def agree(values: Mapping[str, Any], baseline: str) -> None:
-    """Raise unless every value is close to the baseline's, by ``torch.testing.assert_close``; NaN is equal to NaN.
-
-    Raises:
-        CheckFailed: one line that names the alternative and how far it is off.
-    """
-    for name, value in values.items():
-        if name == baseline or (off := first_difference(value, values[baseline])) is None:
-            continue
-        raise CheckFailed(f"--check: `{name}` and `{baseline}` return different values: {off}")
-
-
-def first_difference(
-    value: Any, expected: Any, place: str = "", same: set[tuple[int, int]] | None = None
-) -> str | None:
-    """What is different in two values, and ``place``, where in them; None: nothing.
-
-    Args:
-        same: ids of pairs that are known to be equal.
-    """
-    import torch
-
-    same = set() if same is None else same
-    at = f" (at {place})" if place else ""
-    if (id(value), id(expected)) in same:
-        return None
-    compared = partial(_difference_of_items, place=place, same=same)
-    if isinstance(value, _Object) or isinstance(expected, _Object):
-        kinds = [each.kind if isinstance(each, _Object) else type(each) for each in (value, expected)]
-        if kinds[0] is not kinds[1]:
-            return f"{_kind(kinds[0])} and {_kind(kinds[1])}{at}"
-        return compared(value.attributes, expected.attributes, form="{}.{}")
-    if isinstance(value, Mapping) and isinstance(expected, Mapping):
-        return compared(value, expected, form="{}[{!r}]")
-    if isinstance(value, list | tuple | deque) and isinstance(expected, list | tuple | deque):
-        if len(value) != len(expected):
-            return f"{len(value)} and {len(expected)} items{at}"
-        return compared(dict(enumerate(value)), dict(enumerate(expected)), form="{}[{}]")
-    if isinstance(value, bool) is not isinstance(expected, bool) and isinstance(value, _NUMBERS):
-        return f"{value!r} and {expected!r}{at}"  # True and 1 are not the same
-    try:
-        torch.testing.assert_close(value, expected, check_stride=False, equal_nan=True)
-    except AssertionError as error:
-        return " ".join(line.strip() for line in str(error).splitlines() if line.strip()) + at
-    except (TypeError, ValueError, RuntimeError):  # not a kind of value that assert_close knows
-        try:
-            is_equal = bool(value == expected)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise BodyError(f"--check: values of {type(value).__name__} cannot be compared: {error}") from None
-        return None if is_equal else f"{_shown(value)} and {_shown(expected)}{at}"
-    return None
-
-
-def _difference_of_items(
-    value: Mapping[Any, Any], expected: Mapping[Any, Any], *, place: str, same: set[tuple[int, int]], form: str
-) -> str | None:
-    if value.keys() != expected.keys():
-        missing = next(iter(value.keys() ^ expected.keys()))
-        return f"only one of them has {form.format(place, missing)}"
-    found = (_noted(value[key], expected[key], form.format(place, key), same) for key in expected)
-    return next((each for each in found if each is not None), None)
-
-
-def _noted(value: Any, expected: Any, place: str, same: set[tuple[int, int]]) -> str | None:
-    found = first_difference(value, expected, place, same)
-    if found is None:
-        same.add((id(value), id(expected)))
-    return found
-
-
-def _has_nan(value: Any, seen: set[int]) -> bool:
-    import torch
-
-    if id(value) in seen:
-        return False
-    seen.add(id(value))
-    if isinstance(value, _Object | Mapping):
-        items = (value.attributes if isinstance(value, _Object) else value).values()
-        return any(_has_nan(item, seen) for item in items)
-    if isinstance(value, list | tuple | deque):
-        return any(_has_nan(item, seen) for item in value)
-    if isinstance(value, torch.Tensor):
-        if value.layout != torch.strided:  # `any` is not there for all layouts
-            value = value.coalesce().values() if value.layout == torch.sparse_coo else value.values()
-        return (value.is_floating_point() or value.is_complex()) and bool(value.isnan().any())
-    if isinstance(value, np.ndarray):
-        return value.dtype.kind in "fc" and bool(np.isnan(value).any())
-    return isinstance(value, float | complex) and value != value
-
-
 def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _LONGEST and "\n" not in text else _kind(type(value))
+    if isinstance(value, Numbers):
+        shape = value.values.shape
+        return f"{value.dtype} numbers of shape {shape}" if shape else str(value.values)
+    text = "" if isinstance(value, Object) else repr(value)
+    return text if 0 < len(text) <= _LONGEST and "\n" not in text else _kind(getattr(value, "kind", type(value)))

@@ -16,7 +16,7 @@ from torchbench_magic.process.machine import cache_flusher
 from torchbench_magic.process.reach import Found, ReachedObject, own_attributes, search, texts_used
 from torchbench_magic.results import Doubt
 
-from .changes import Growth, InputCopies, Sizes, Streams, TensorVersions
+from .changes import Growth, InputCopies, Sizes, Streams, Supplies, TensorVersions
 from .isolation import ABSENT, Holder, SharedState, SwitchScope, scope_of
 from .iterators import (
     QueueWaits,
@@ -523,7 +523,7 @@ def watched(
         return scope_of(found, [codes[name]], by_name[name].names, namespace)
 
     put_back = inputs.streams.put_back if inputs is not None and inputs.streams is not None else ()
-    once = Once(tuple(by_name), reach, scope, put_back, before_all=plan.check)
+    once = Once(tuple(by_name), reach, scope, put_back, before_all=bool(plan.check))
     once.waits = QueueWaits({name: reach(name).items for name in by_name}, by_name, namespace)
     return once
 
@@ -567,6 +567,7 @@ class WatchedObjects:
     Attributes:
         versions: in-place versions of the tensors.
         sizes: of the containers.
+        supplies: what calls may use up.
         inputs: what is put back with ``plan.restore``; None without.
         once: what only the first call does. Set by whoever knows the blocks.
         readers: variable -> the alternatives that may read it, likewise; of one that is not there nobody knows.
@@ -583,9 +584,11 @@ class WatchedObjects:
         names, used = names or {}, set(used)
         functions = list(functions)
         reached = search(used, used, names).items
-        self.versions = TensorVersions(used, names, functions, [(one.label, one.value) for one in reached.values()])
+        held = [(one.label, one.value) for one in reached.values()]
+        self.versions = TensorVersions(used, names, functions, held)
         self.sizes = Sizes(used, names)
         self._taken = TakenItems(reached.values())
+        self.supplies = Supplies(held, self.versions.held.tensors.values())
         self.inputs = InputCopies(self.versions.held) if plan.restore else None
         homes = [(name, f.__globals__) for f in functions for name in globals_read(f.__code__)]
         self._unrestored = Unrestored(reached, homes) if plan.restore else None
@@ -616,7 +619,7 @@ class WatchedObjects:
             return taken
         state = self.inputs.state
         labels = [*state.unrestored, *self._unrestored.changed(state.held.holders.keys())]
-        return taken + not_restored([label for label in labels if label not in told], state.late)
+        return taken + not_restored([label for label in labels if label not in told], state.late, state.shapeless)
 
     def _before_block(self) -> None:
         if self.inputs is not None:

@@ -22,6 +22,7 @@ __all__ = [
     "Plan",
     "Processes",
     "thread_counts",
+    "tolerances_asked",
     "Counting",
 ]
 
@@ -53,6 +54,26 @@ def thread_counts(threads: Any) -> tuple[int, ...] | None:
     return (threads,)
 
 
+def tolerances_asked(check: bool | str) -> tuple[float | None, float | None] | None:
+    """(rtol, atol) of ``Plan.check``, None for one that is not given; None: neither is.
+
+    Raises:
+        OptionError: no text of that kind.
+    """
+    if isinstance(check, bool):
+        return None
+    found: dict[str, float] = {}
+    try:
+        for part in check.split(","):
+            name, _, number = part.partition("=")
+            found[name.strip()] = float(number)
+    except (AttributeError, ValueError):
+        found = {}
+    if not found or found.keys() - {"rtol", "atol"} or not all(0 <= value < math.inf for value in found.values()):
+        raise OptionError("check: give tolerances of at least 0, such as rtol=1e-3,atol=1e-5")
+    return found.get("rtol"), found.get("atol")
+
+
 @dataclass(frozen=True)
 class Plan:
     """The options of one timing run.
@@ -78,7 +99,7 @@ class Plan:
             two events on the accelerator).
         device: "auto" (the accelerator, if there is one), "cpu" (never synchronise), or a device such as "cuda:1".
         cold: each sample is one call, made after the caches were emptied.
-        check: the alternatives must return close values.
+        check: the alternatives must return close values; a text such as "rtol=1e-3,atol=1e-5" says how close.
         restore: the state that the code reaches (tensors, gradients, optimizers) is put back before each block (each
             call with ``number=1``) and after the run.
         seed: of the order of blocks; None draws one, and the result tells it.
@@ -106,7 +127,7 @@ class Plan:
     clock: Clock = "wall"
     device: str = "auto"
     cold: bool = False
-    check: bool = False
+    check: bool | str = False
     restore: bool = False
     seed: int | None = None
     gc: bool = False
@@ -146,6 +167,7 @@ class Plan:
             )
         if self.engines is not None and self.processes is not None:
             raise OptionError("use either processes (this machine) or engines (a cluster)")
+        tolerances_asked(self.check)
         if self.clock not in ("wall", "cpu", "device"):
             raise OptionError(f"clock: {self.clock!r} is not one of wall, cpu, device")
         if self.until is not None and self.adaptive is not None:

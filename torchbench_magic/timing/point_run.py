@@ -18,7 +18,8 @@ from torchbench_magic.process.device import DeviceWait, traced_launches
 from torchbench_magic.process.environment import KERNEL, read_environment
 from torchbench_magic.process.interrupts import Awaiting, MakingRoom, Watching
 from torchbench_magic.process.machine import active_hooks
-from torchbench_magic.process.settings import CountingSink, ProcessState, Unclosable, collector, output_to
+from torchbench_magic.process.output import CountingSink, Unclosable, dropped_output, output_to
+from torchbench_magic.process.settings import ProcessState, collector
 from torchbench_magic.results import Doubt
 from torchbench_magic.units import seconds_text
 
@@ -33,6 +34,7 @@ from .samples import Samples, Subject
 from .sweep import Point
 from .task import Task
 from .timed_loop import BlockRequest, Ended, Steps, Timeable, driven
+from .used_up import why_it_failed
 from .voids import SEVERAL, are_held_up
 from .warmup import TimedCompiles, overheads, warm_up
 from .work import LONG, Probe
@@ -78,7 +80,6 @@ class PointRun:
         wait: for the device.
         samples, subjects, warnings: what the result is made of.
         rounds: of each thread count.
-        repeats: the first calls are made; from here on a call finds the objects as others left them.
     """
 
     def __init__(self, code: TimedCode, place: tuple[int, int] = (0, 1), notebook: ProcessState | None = None) -> None:
@@ -111,7 +112,7 @@ class PointRun:
         self._collects = self.plan.gc
         self._turn_began = self.clocks.counters()
         self._other_calls: Counter[str] = Counter()  # alternative -> calls that no entry or subject counts
-        self.repeats = False
+        self._repeats, self._calls_ended = False, 0
         self.compiler = TimedCompiles(task.progress)
 
     # ---- before the first sample --------------------------------------------------------------------------
@@ -121,9 +122,21 @@ class PointRun:
         try:
             self._compile((await self.code.set_up(may_await=may_await)).get())
             steps = self.watched.once.waits.guarded(self.steps())
-            return await driven(steps, self.clocks, self.wait.synchronize, may_await=may_await)
+            ended = await driven(steps, self.clocks, self.wait.synchronize, may_await=may_await)
+            self._calls_ended = ended.calls
+            return ended
         except BaseException as error:  # noqa: BLE001  # Ctrl-C too: `Ended.get` raises it
             return Ended(error=error)
+
+    def why_it_failed(self, error: Exception) -> str:
+        """What to say under an exception of the code: that earlier calls used up what it needs."""
+        several = len(self.task.bodies) > 1
+        if not (self._calls_ended or (several and self.plan.check)):
+            return ""
+        found = self.watched.supplies.used_up(error)
+        if found is not None and self.plan.restore:
+            found = (*found[:2], False)
+        return why_it_failed(found, 0 if several else self._calls_ended, repeats=self._repeats)
 
     def _compile(self, left: LeftBySetup) -> None:
         """Take what the setup set, torch's threads unless the plan names some, and make the blocks."""
@@ -154,7 +167,7 @@ class PointRun:
             self.started_ns = self.ended_ns = self.clocks.wall()
             with output_to(Unclosable(sys.stdout), Unclosable(sys.stderr)):
                 first = yield from self._first_calls(isolation)
-            with output_to(self.sink, self.sink), collector(is_on=self._collects):
+            with dropped_output(self.sink), collector(is_on=self._collects):
                 isolation.collector_is(self._collects)
                 for group, threads in enumerate(self.threads):
                     entries = yield from self._prepare(group, threads, first, isolation)
@@ -189,7 +202,7 @@ class PointRun:
             self.progress.first_calls[name if len(self.blocks) > 1 else ""] = wall / 1e9
             self.watched.restore()
         self.watched.sizes.settle()
-        self.repeats = True
+        self._repeats = True  # from here on a call finds the objects as others left them
         return first
 
     def _prepare(self, group: int, threads: int, first: list[float], isolation: Isolation) -> Steps[list[Entry]]:
@@ -362,7 +375,7 @@ class PointRun:
         self.warnings += self.watched.not_restored([*self._said_of_objects(), *(str(d.facts["name"]) for d in grown)])
         if self.isolation is not None:
             self.warnings += self.isolation.doubts(list(self.task.bodies))
-        self.warnings += [*prints(self.sink.characters), *slowed_by(active_hooks())]
+        self.warnings += [*prints(self.sink), *slowed_by(active_hooks())]
         self.warnings += traced_launches(self.wait.device)
         self.warnings += self._other_work()
         off = switched_off([self.task.setup_text, *(body.source for body in self.task.bodies.values())])

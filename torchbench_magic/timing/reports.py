@@ -102,7 +102,9 @@ def _options(comparison: Comparison, subject: Subject) -> Iterator[str]:
         if value is not None and value != _USUAL.get(name):
             value = 100 * value if name in _PERCENT and isinstance(value, float) else value
             yield f"--{name.replace('_', '-')} {f'{value:g}' if isinstance(value, float) else value}"
-    yield from (f"--{name}" for name in _FLAGS if asked.get(name) and not (name == "restore" and tried))
+    given = {name: value for name in _FLAGS if (value := asked.get(name)) and not (name == "restore" and tried)}
+    for name, value in given.items():
+        yield f"--{name}" if value is True else f"--{name} {shlex.quote(str(value))}"
     counted = [each.stats.number_per_run for each in comparison.counts.counted.values()]
     if counted:
         yield f"--callgrind {max(counted)}"

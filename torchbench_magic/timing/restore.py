@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from types import MemberDescriptorType
 from typing import Any
 
-from torchbench_magic.process.held import class_attributes
+from torchbench_magic.process.held import class_attributes, elements, has_values, shape_of
 from torchbench_magic.process.reach import ReachedObject, dict_of, own_attributes, slot_values, slots_among
 from torchbench_magic.results import Doubt
 
@@ -296,8 +296,10 @@ class HeldState:
         inside = dict_of(module) or {}
         if "training" in inside:
             self.modes[id(inside)] = inside
+        # the first call of a lazy module makes it one of another class, which its hooks would not fit
+        is_lazy = any(tensor is not None and elements(tensor) is None for tensor in _tensors_of(inside))
         for key, held in inside.items():
-            if _HOOKS in key and isinstance(held, dict):
+            if _HOOKS in key and isinstance(held, dict) and not is_lazy:
                 self.holders.setdefault(id(held), (label, held))
         for key in ("_parameters", "_buffers"):
             held = inside.get(key)
@@ -317,6 +319,11 @@ class HeldState:
         for where, item in _items(held):
             if not isinstance(item, _PLAIN):
                 self._visit(_inner(label, where), item, 0, is_kept=True)
+
+
+def _tensors_of(inside: Mapping[str, Any]) -> list[Any]:
+    """The parameters and buffers in the dict of a module's own attributes."""
+    return [t for key in ("_parameters", "_buffers") if isinstance(inside.get(key), dict) for t in inside[key].values()]
 
 
 def is_training_state(value: Any) -> bool:
@@ -500,7 +507,7 @@ def numbers_held(reads: Mapping[int, ReachedObject]) -> dict[int, int]:
 
 @dataclass
 class _KeptTensor:
-    """One tensor as it was: ``data`` shares its memory, ``copy`` holds its values."""
+    """One tensor as it was: ``data`` shares its memory (None: it has no shape yet), ``copy`` holds its values."""
 
     label: str
     tensor: Any
@@ -545,8 +552,9 @@ class StateCopies:
 
     def _keep(self, label: str, tensor: Any) -> None:
         has_grad = tensor.is_leaf and tensor.requires_grad
+        data = None if elements(tensor) is None else tensor.detach()
         kept = _KeptTensor(
-            label, tensor, tensor.detach(), _copy(tensor), _address(tensor), version(tensor), has_grad,
+            label, tensor, data, _copy(tensor), _address(tensor), version(tensor), has_grad,
             tensor.requires_grad,
         )  # fmt: skip
         kept.grad = tensor.grad if has_grad else None
@@ -584,6 +592,11 @@ class StateCopies:
         self.unrestored += [label for label in self._arrays.unrestored if label not in self.unrestored]
 
     @property
+    def shapeless(self) -> frozenset[str]:
+        """Labels of tensors that had no shape at first."""
+        return frozenset(kept.label for kept in self._kept if kept.data is None)
+
+    @property
     def have_drawn(self) -> bool:
         """Whether a random generator of the code's own was drawn from when all was put back."""
         return self._generators.have_drawn
@@ -602,8 +615,10 @@ class StateCopies:
     def _put_object(self, kept: _KeptTensor) -> None:
         """The memory, the gradient and the flag of a tensor, where code gave it others."""
         tensor = kept.tensor
-        if _address(tensor) != kept.at or tensor.shape != kept.data.shape or tensor.dtype != kept.data.dtype:
-            tensor.data = kept.data
+        if (data := kept.data) is not None:
+            is_other = _address(tensor) != kept.at or shape_of(tensor) != shape_of(data)
+            if is_other or tensor.dtype != data.dtype:
+                tensor.data = data
         if tensor.requires_grad is not kept.requires_grad and tensor.is_leaf:
             tensor.requires_grad_(kept.requires_grad)
         if kept.has_grad and tensor.grad is not kept.grad:
@@ -661,8 +676,8 @@ def hold_equal_values(one: Any, other: Any) -> bool:
 
 
 def _copy(tensor: Any) -> Any:
-    """Its values; None where there are none (meta)."""
-    if tensor.is_meta:
+    """Its values; None where there are none."""
+    if not has_values(tensor):
         return None
     tensor = tensor.detach()
     once = _once(tensor)
@@ -682,7 +697,7 @@ def _once(tensor: Any) -> Any:
 
 
 def _address(tensor: Any) -> int:
-    if type(tensor).__name__ == "FakeTensor":
+    if not has_values(tensor):
         return 0
     try:
         return int(tensor.data_ptr())
@@ -749,10 +764,16 @@ class Unrestored:
         return list(found)
 
 
-def not_restored(labels: Iterable[str], late: Iterable[str] = ()) -> list[Doubt]:
-    """Say by name what was left changed, and what was put back only after the last block."""
-    labels, late = sorted(dict.fromkeys(labels)), list(dict.fromkeys(late))
+def not_restored(labels: Iterable[str], late: Iterable[str] = (), shapeless: Collection[str] = ()) -> list[Doubt]:
+    """Say by name what was left changed, those that had no shape first, and what was put back only after the last
+    block."""
+    changed, late = sorted(dict.fromkeys(labels)), list(dict.fromkeys(late))
+    labels, made = ([n for n in changed if (n in shapeless) is is_made] for is_made in (False, True))
     said = []
+    if made:
+        got = f"got {_their(made)} shape in the first call"
+        text = f"{_names(made)} {got}, so `--restore` does not put {_them(made)} back."
+        said.append(Doubt("not-restored", text, "Call the lazy module once in the setup section.", {"names": made}))
     if labels:
         text = (
             f"{_names(labels)} changed, and `--restore` does not put {_them(labels)} back: later blocks did not start"
@@ -776,6 +797,10 @@ def _names(labels: list[str]) -> str:
 
 def _them(labels: list[str]) -> str:
     return "it" if len(labels) == 1 else "them"
+
+
+def _their(labels: list[str]) -> str:
+    return "its" if len(labels) == 1 else "their"
 
 
 def _were(labels: list[str]) -> str:

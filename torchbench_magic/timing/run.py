@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from torchbench_magic.cell_text import Body
-from torchbench_magic.errors import BodyError, Interrupted, OptionError
+from torchbench_magic.errors import BodyError, InputError, Interrupted, OptionError
 from torchbench_magic.process.code import completed
 from torchbench_magic.process.interrupts import interrupts_held
 from torchbench_magic.process.settings import ProcessState, measured_alone, preserved_state
@@ -30,13 +30,6 @@ from .warnings import doubts_of
 
 __all__ = ["Collected", "Task", "check_alternatives", "compare_bodies", "compare_bodies_async"]
 
-_NOT_THE_FIRST = (
-    "The first call worked; a later call in the timing loop failed. Each call finds the objects as"
-    " earlier calls left them: create what they use up in the code itself."
-)
-"""Under the traceback of an exception such as the IndexError of ``numbers.pop()``, which is the user's otherwise."""
-
-
 def compare_bodies(task: Task) -> Comparison:
     """Time each body against the others, at each point.
 
@@ -49,7 +42,7 @@ def compare_bodies(task: Task) -> Comparison:
         Busy: another thread is measuring.
         CheckFailed: with ``plan.check``, alternatives that return different values.
         Interrupted: on Ctrl-C; ``.partial`` holds what was measured.
-        Exception: whatever setup or a body raises, untouched.
+        Exception: whatever setup or a body raises, as it is; one of a later call with a word on why.
     """
     return completed(Collected(task).measured(may_await=False)).get()
 
@@ -109,8 +102,8 @@ class Collected:
             partial = self._until_now(run, "interrupted")
             raise Interrupted(partial, "" if partial is not None else run.progress.unsampled()) from None
         except Exception as error:
-            if run.repeats and not isinstance(error, BodyError):  # which says itself what is wrong
-                error.add_note(_NOT_THE_FIRST)
+            if not isinstance(error, InputError):  # which says itself what is wrong
+                _explain(error, run.why_it_failed(error))
             why = f"the code raised {type(error).__name__}"
             if self._task.failed is not None and (partial := self._until_now(run, why)) is not None:
                 self._task.failed(partial)
@@ -167,6 +160,14 @@ class Collected:
         used_up = {doubt.facts["name"] for doubt in found if doubt.kind == KIND}
         told = [doubt for doubt in whole.warnings if doubt.kind != "grows" or doubt.facts["name"] not in used_up]
         return replace(whole, warnings=[*told, *found])
+
+
+def _explain(error: Exception, why: str) -> None:
+    """Under the exception; as its text, where it has none, as a StopIteration has."""
+    if why and not error.args and type(error).__str__ is BaseException.__str__:
+        error.args = (why,)
+    elif why:
+        error.add_note(why)
 
 
 def check_alternatives(bodies: Mapping[str, Body], plan: Plan) -> None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from torchbench_magic.cell_text import Body
 from torchbench_magic.errors import BodyError
-from torchbench_magic.process.code import Loop, TransformAst, compile_loop
+from torchbench_magic.process.code import Loop, TransformAst, calls_left, compile_loop
 from torchbench_magic.process.contention import Clocks
 from torchbench_magic.process.interrupts import interrupt_of, interrupts_let_through
 
@@ -148,10 +148,15 @@ Steps = Generator[BlockRequest, tuple[int, int], T]
 
 @dataclass(frozen=True)
 class Ended(Generic[T]):
-    """What running code came to, an exception as a value: a coroutine lets no StopIteration of the user's through."""
+    """What running code came to, an exception as a value: a coroutine lets no StopIteration of the user's through.
+
+    Attributes:
+        calls: of the timed code, that had ended by then.
+    """
 
     value: T | None = None
     error: BaseException | None = None
+    calls: int = 0
 
     def get(self) -> T:
         """The value; the exception is raised."""
@@ -171,6 +176,7 @@ async def driven(steps: Steps[T], clocks: Clocks, sync: Callable[[], object], *,
     Args:
         may_await: an event loop runs; without it this never suspends, and code that awaits is refused (BodyError).
     """
+    made = begun = 0  # calls that ended, and those of the block that runs
     try:
         call, done = _advance(steps, None)
         let_run = clocks.wall()
@@ -179,10 +185,13 @@ async def driven(steps: Steps[T], clocks: Clocks, sync: Callable[[], object], *,
             if awaits and not may_await:
                 raise BodyError("the code awaits: time it in a notebook cell, where an event loop runs")
             if call.primed:
+                begun = call.primed
                 with interrupts_let_through():
                     primed = call.block.start(call.replica, call.primed, clocks, sync)
                     _ = await primed if awaits else primed
+                made += call.primed
             try:
+                begun = call.calls
                 with interrupts_let_through():
                     started = call.block.start(call.replica, call.calls, clocks, sync)
                     reading = await started if awaits else started
@@ -190,6 +199,7 @@ async def driven(steps: Steps[T], clocks: Clocks, sync: Callable[[], object], *,
                 if not call.is_tried:
                     raise
                 reading = FAILED
+            made += call.calls
             if awaits and clocks.wall() - let_run > _LOOP_EVERY_NS:
                 with interrupts_let_through():
                     await asyncio.sleep(0)  # code that never suspends would keep the event loop from a Ctrl-C
@@ -197,7 +207,8 @@ async def driven(steps: Steps[T], clocks: Clocks, sync: Callable[[], object], *,
             call, done = _advance(steps, reading)
         return Ended(done)
     except BaseException as error:  # noqa: BLE001  # Ctrl-C too: `Ended.get` raises it
-        return Ended(error=interrupt_of(error))
+        left = calls_left(error)
+        return Ended(error=interrupt_of(error), calls=made + (0 if left is None else max(0, begun - left - 1)))
     finally:
         steps.close()
 

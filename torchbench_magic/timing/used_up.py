@@ -9,7 +9,7 @@ from torchbench_magic.results import Doubt
 
 from .samples import Subject
 
-__all__ = ["KIND", "doubts_of_subjects", "said", "what_happened"]
+__all__ = ["KIND", "doubts_of_subjects", "said", "what_happened", "why_it_failed"]
 
 KIND = "used-up"
 
@@ -73,6 +73,39 @@ _DONE = {
     "drawn": "Pass it as an argument, or define the function in the setup section.",
     "start": "Run the cell again: if the first call is fast then, it was only start-up.",
 }
+
+
+_FAILED = {
+    "ended": ("`{0}` was used up{1} and has no items left", "Make it in the code, where `next(iter(...))` starts anew"),
+    "read": ("`{0}` was read to its end{1}", "Open it in the code"),
+    "empty": ("`{0}` was emptied{1} and has no items left", "Fill it in the code"),
+    "graph": (
+        "The graph of `{0}` was used up by its first backward pass, and setup runs only once",
+        "Give `retain_graph=True`, or time forward and backward together",
+    ),
+}
+"""How something is used up -> what to say under the exception of a call that needs it, and what to do."""
+_NOT_THE_FIRST = (
+    "The first call worked; a later call in the timing loop failed. Each call finds the objects as"
+    " earlier calls left them: create what they use up in the code itself."
+)
+
+
+def why_it_failed(found: tuple[str, str, bool] | None, calls: int, *, repeats: bool) -> str:
+    """What to say of an exception such as the IndexError of ``numbers.pop()``, which is the user's otherwise; empty
+    where nothing is.
+
+    Args:
+        found: how something was used up, its name, and whether ``--restore`` would help.
+        calls: that had ended; 0 where nobody knows how many of them used it.
+        repeats: the first calls are made.
+    """
+    if found is None:
+        return _NOT_THE_FIRST if repeats else ""
+    how, name, is_restored = found
+    clause, way = _FAILED[how]
+    after = f" after {calls} call{'s' * (calls > 1)}" if calls else ""
+    return f"{clause.format(name, after)}. {way}{', or give `--restore`' if is_restored else ''}."
 
 
 def said(subjects: Sequence[Subject]) -> list[str]:

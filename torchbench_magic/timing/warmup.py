@@ -12,7 +12,7 @@ from torchbench_magic.process.compile_watch import CompileWatch, why_given_up
 from torchbench_magic.process.contention import Clocks
 from torchbench_magic.process.dynamo import change_of
 from torchbench_magic.process.interrupts import Progress
-from torchbench_magic.process.settings import SINK_CODES
+from torchbench_magic.process.output import SINK_CODES
 
 from .timed_loop import BlockRequest, Steps, Timeable
 

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -26,7 +27,11 @@ NAN = torch.tensor([1.0, math.nan])
         (1e9, 1e9 + 50, "close", 50),
         (1.0, 1.1, "differs", pytest.approx(0.1)),
         ([ONE], (ONE,), "differs", None),
-        (ONE, ONE.numpy(), "differs", None),
+        (ONE, ONE.numpy(), "differs", 0),
+        (pd.DataFrame({"x": [1.0]}), pd.DataFrame({"x": [1.0]}), "equal", 0),
+        (pd.DataFrame({"x": [1.0]}), pd.DataFrame({"y": [1.0]}), "differs", 0),
+        (np.array([None, 1.0]), np.array([None, 2.0]), "differs", 1),
+        (torch.eye(2).to_sparse(), torch.eye(2).to_sparse() * 1, "equal", 0),
         (np.float32(1), np.float64(1), "differs", 0),
         (1, 1.0, "differs", 0),
         (NAN, NAN.clone(), "equal", 0),
@@ -48,6 +53,14 @@ def test_values_are_equal_close_or_differ(ours: Any, theirs: Any, word: str, dif
     found, largest = compared(CallOutcome({"value": ours}), CallOutcome({"value": theirs}))
     assert found == word
     assert math.isnan(largest) if difference is None else largest == difference
+
+
+def test_what_is_kept_of_a_frame_does_not_change_with_it() -> None:
+    frame = pd.DataFrame({"x": [1.0, 2.0]})
+    before = CallOutcome({"`frame`": detached(frame)})
+    assert compared(CallOutcome({"`frame`": detached(frame)}), before)[0] == "equal"
+    frame.loc[0, "x"] = 5.0
+    assert compared(CallOutcome({"`frame`": detached(frame)}), before) == ("differs", 4.0)
 
 
 def test_bfloat16_has_its_own_tolerance() -> None:

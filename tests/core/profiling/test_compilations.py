@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 from tests.torch_versions import LIMIT_OF_2, compiles_as_today  # noqa: E402
 from torchbench_magic import load  # noqa: E402
+from torchbench_magic.profiling.call_tree_tables import compiled_from  # noqa: E402
 from torchbench_magic.profiling.profile import Profile  # noqa: E402
 from torchbench_magic.profiling.view import document  # noqa: E402
 
@@ -83,6 +84,12 @@ def test_each_line_that_breaks_the_graph_is_a_row_with_its_reason() -> None:
     assert "branch" in rows[1]["reason"]
     assert all(row["hint"] for row in rows)
     assert rows[0]["count"] == 3  # f was compiled for 1, for any n, and for float64
+
+
+def test_the_lines_from_which_on_code_is_compiled_as_one_piece_are_known() -> None:
+    assert {line for _, line in compiled_from(broken().frames)} == {2, 4, 5}
+    as_it_is = seen("%%tprofile\ndef f(x):\n    print(end='')\n    return x.sin()\nf(x)\n")
+    assert not compiled_from(as_it_is.frames)
 
 
 def test_a_break_in_a_function_that_is_called_stands_on_the_line_of_that_function() -> None:

@@ -17,6 +17,8 @@ import torch
 from torchbench_magic.process.contention import CoreWait, Counters
 from torchbench_magic.profiling import warnings
 from torchbench_magic.profiling.recording import RecordedRun
+from torchbench_magic.profiling.sources import may_wait_for_threads, place_in
+from torchbench_magic.profiling.trace import Source
 from torchbench_magic.profiling.view import document
 from torchbench_magic.show.document import plain
 
@@ -63,6 +65,53 @@ def test_a_line_that_joins_a_thread_waits_for_it_and_its_torch_work_is_named() -
     assert "its torch work is at In[7]:4 (" in said.text
     assert 0 < said.facts["waited"] <= found.wall_time
     assert ", waiting for thread mine, whose torch work is at In[7]:4" in plain(document(found).sentence)
+
+
+BESIDE = JOINED.replace("go.set(); t.join()", "go.set(); time.sleep(3 * (time.perf_counter() - began))")
+"""It sleeps for half as long again as the thread works, and looks for no end of it."""
+
+
+@pytest.mark.usefixtures("any_share")
+def test_a_line_that_sleeps_beside_a_thread_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_load(monkeypatch, 0.0)
+    said, found = waits(BESIDE)
+    assert said == []
+    (said,) = (doubt for doubt in found.warnings if doubt.kind == "waits")
+    assert said.text.startswith("In[7]:7 waits, at least ")
+    assert "Meanwhile thread mine computed: its torch work is at In[7]:4 (" in said.text
+    sentence = plain(document(found).sentence)
+    assert "waiting for" not in sentence
+    assert " of it waiting, beside thread mine, whose torch work is at In[7]:4" in sentence
+
+
+@pytest.mark.parametrize(
+    ("line", "may"),
+    [
+        ("t.join()", True),
+        ("[t.join(timeout=3) for t in ts]", True),
+        ("y = pool.submit(f, x).result()", True),
+        ("item = q.get(True, 3)", True),
+        ("lock.acquire(); f(x)", True),
+        ("for each in as_completed(futures): pass", True),
+        ("out = list(pool.map(f, xs))", True),
+        ("with lock: f(x)", True),
+        ("with ThreadPoolExecutor(2) as pool: pool.submit(f)", True),
+        ("time.sleep(3)", False),
+        ("subprocess.run(['sleep', '3'])", False),
+        ("y = requests.get(url)", False),
+        ("n = settings.get(key)", False),
+        ("s = ', '.join(names)", False),
+        ("p = os.path.join(a, b)", False),
+        ("with torch.no_grad(): f(x)", False),
+        ("with open(path) as file: s = file.read()", False),
+        ("out = list(map(f, xs))", False),
+        ("f(x)", False),
+    ],
+)
+def test_what_the_text_of_a_line_shows_of_waiting_for_threads(line: str, may: bool) -> None:
+    place = place_in(Source("s", "<cell>", f"x = 1\n{line}\n", cell=7), 2)
+    assert place is not None
+    assert may_wait_for_threads(place) is may
 
 
 def test_a_line_that_computes_beside_a_thread_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,18 +213,28 @@ def test_several_threads_are_counted() -> None:
 MS = 1_000_000
 
 
-def decided(own_cpu: int, *, waits_from: int = 50, in_op: int = 0, own_waited: float = 0.0) -> str:
+def decided(
+    own_cpu: int,
+    *,
+    waits_from: int = 50,
+    in_op: int = 0,
+    own_waited: float = 0.0,
+    from_ms: int = 52,
+    says: str = "t.join()",
+) -> str:
     """The kind of what is said of 100 ms: a line in torch until ``waits_from``, then one that is not, to 95 ms.
 
     Args:
-        in_op: ms for which a thread of Python's is in an op meanwhile.
+        in_op: ms for which a thread of Python's is in an op meanwhile, from ``from_ms`` on.
+        says: the text of the line.
     """
     ops = [{"name": "mm", "start": 0, "end": waits_from * MS}]
-    ops += [{"name": "sin", "start": 52 * MS, "end": (52 + in_op) * MS, "native": WORKER, "tid": 2}] if in_op else []
+    within = {"start": from_ms * MS, "end": (from_ms + in_op) * MS}
+    ops += [{"name": "sin", **within, "native": WORKER, "tid": 2}] if in_op else []
     record = stream((0, entered(BODY)), (0, 1), (waits_from * MS, 2), (95 * MS, LEAVE))
     other = stream((0, entered(BODY)), (0, 1), (99 * MS, LEAVE), native=WORKER)
     given = joined(events(*ops), record, other, natives=(MAIN, WORKER), end=100 * MS)
-    source: Any = SimpleNamespace(source_id="s", label="In[7]")
+    source = Source("s", "<cell>", f"y = x @ x\n{says}\n", cell=7)
     run: Any = SimpleNamespace(
         samples=None,
         own_cpu=own_cpu * MS,
@@ -196,6 +255,9 @@ def test_the_shares_from_which_on_a_line_is_said_to_wait() -> None:
         "less than a fifth of it": decided(0, waits_from=76),
         "a thread in torch for a quarter": decided(0, in_op=12),
         "for less than a quarter": decided(0, in_op=11),
+        "until before its end": decided(0, in_op=40, from_ms=54),
+        "beyond its end": decided(0, in_op=40, from_ms=56),
+        "of a line that looks for no end": decided(0, in_op=12, says="time.sleep(1)"),
     }
     assert found == {
         "half of it not computed": "waits",
@@ -205,4 +267,7 @@ def test_the_shares_from_which_on_a_line_is_said_to_wait() -> None:
         "less than a fifth of it": "",
         "a thread in torch for a quarter": "waits-for-threads",
         "for less than a quarter": "waits",
+        "until before its end": "waits-for-threads",
+        "beyond its end": "waits",
+        "of a line that looks for no end": "waits",
     }

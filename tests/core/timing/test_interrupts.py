@@ -36,6 +36,7 @@ TIMING = [
         PACKAGE / "timing" / f"{name}.py"
         for name in ("written_objects", "iterators", "first_call", "check", "rebinding")
     ),
+    PACKAGE / "process" / "output.py",
     PACKAGE / "process" / "settings.py",
     PACKAGE / "process" / "memory.py",
 ]
@@ -46,6 +47,7 @@ def state() -> dict[str, Any]:
     return {
         "collector": (gc.isenabled(), gc.get_threshold()),
         "streams": (sys.stdout, sys.stderr),
+        "dropped": [{"write", "flush"} & vars(stream).keys() for stream in (sys.stdout, sys.stderr, sys.__stderr__)],
         "threads": torch.get_num_threads(),
         "grad": torch.is_grad_enabled(),
         "dtype": torch.get_default_dtype(),

@@ -65,6 +65,22 @@ def test_the_sentence_goes_one_level_deeper_and_names_the_option() -> None:
     assert sentence.endswith("; more with --group-by module")
 
 
+def test_of_code_that_is_compiled_as_one_piece_only_its_first_line_is_known() -> None:
+    def said(compiled: float) -> str:
+        frames = (
+            (-1, "thread", "MainThread", 0.0),
+            (0, "line", "In[3]:2", 1.0),
+            (1, "op", "Torch-Compiled Region: 1/0", 0.0),
+            (2, "function", "the rest of f", 0.0),
+            (3, "line", "In[3]:2", compiled / 2),
+            (4, "op", "aten::mm", compiled / 2),
+        )
+        return plain(view.document(profile_of(*frames)).sentence)
+
+    assert said(1.1).startswith("In[3]:2, with the code compiled from there on, takes 100 % of the time")
+    assert said(0.9).startswith("In[3]:2 takes 100 % of the time")
+
+
 def test_where_one_module_holds_nearly_all_its_children_are_named() -> None:
     frames = (
         (-1, "thread", "MainThread", 0.0),

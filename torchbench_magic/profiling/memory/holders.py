@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
 import inspect
@@ -27,12 +26,12 @@ from types import (
     TracebackType,
 )
 from typing import Any, NamedTuple
-from weakref import ReferenceType, WeakKeyDictionary
+from weakref import ReferenceType
 
 from torchbench_magic.cell_text import CellText
 from torchbench_magic.printable import printable
 from torchbench_magic.process.frame_owner import is_users_file
-from torchbench_magic.process.held import class_dict, class_order
+from torchbench_magic.process.held import class_dict, class_order, memory_of, saved_names
 from torchbench_magic.process.reach import dict_of, is_users_class, is_users_module
 from torchbench_magic.profiling.kineto import without_overrides
 
@@ -239,16 +238,12 @@ def _walk(
 
 
 def _note(value: Any, at: int, met: _Met, found: dict[int, HeldBlock]) -> None:
-    with contextlib.suppress(RuntimeError, NotImplementedError, ValueError):  # fake, meta, sparse, wrapped
-        if type(value).__name__ == "FakeTensor":
-            return
-        storage = value.untyped_storage()
-        address, nbytes = storage.data_ptr(), storage.nbytes()
-        known = found.get(address)
-        if nbytes and address and (known is None or known.through_graph):
-            made = _described(value, at, met, address, nbytes)
-            if known is None or not made.through_graph:  # a graph saves what a variable or module holds too
-                found[address] = made
+    address, nbytes = memory_of(value)
+    known = found.get(address)
+    if nbytes and address and (known is None or known.through_graph):
+        made = _described(value, at, met, address, nbytes)
+        if known is None or not made.through_graph:  # a graph saves what a variable or module holds too
+            found[address] = made
 
 
 def _described(value: Any, at: int, met: _Met, address: int, nbytes: int) -> HeldBlock:
@@ -352,8 +347,6 @@ _HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "
 """Attributes of an ``nn.Module`` that hold what was registered."""
 _SHELLS = frozenset({"IPython", "ipykernel", "traitlets", "torchbench_magic"})
 """Libraries whose objects lead to all that a notebook has, and hold no tensor of their own."""
-_RAW = "_raw_saved_"
-"""Attributes of torch's autograd nodes: what they saved, as ``SavedTensor`` objects that were not unpacked."""
 
 _Parts = Iterator[tuple[Lead, Any]]
 
@@ -512,16 +505,6 @@ def _leads_away(value: Any) -> bool:
     return isinstance(value, type | ModuleType) or type(value) in (FrameType, Context)
 
 
-_names_of: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()  # a node's class may be the user's
-
-
-def _saved_names(kind: type) -> tuple[str, ...]:
-    found = _names_of.get(kind)
-    if found is None:
-        found = _names_of[kind] = tuple(name for name in dir(kind) if name.startswith(_RAW))
-    return found
-
-
 def node_parts(node: Any) -> _Parts:
     """What a node of the autograd graph holds: the nodes before it, and what it saved for the backward pass."""
     for before, _ in node.next_functions:
@@ -530,7 +513,7 @@ def node_parts(node: Any) -> _Parts:
     leaf = getattr(node, "variable", None)  # of AccumulateGrad
     if leaf is not None:
         yield Lead("within"), leaf
-    for name in _saved_names(type(node)):
+    for name in saved_names(type(node)):
         try:
             saved = getattr(node, name)
         except RuntimeError:  # it was freed

@@ -133,6 +133,37 @@ def test_a_list_that_grows_is_only_an_obstacle_where_the_times_grow_with_it() ->
     assert hows(run(FakeClock(), "log.append(1)\nclock.work(10 + len(log) / 50)", 0.3, log=[])) == [("grows", "log")]
 
 
+class Stream:
+    """As one that a logger writes to: it looks up a level once, and its queue moves now and then."""
+
+    def __init__(self) -> None:
+        self.levels: dict[int, bool] = {}
+        self.waiting: list[object] = []
+        self.lines = 0
+
+    def write(self) -> None:
+        self.levels.setdefault(20, True)
+        self.lines += 1
+        if self.lines % 10 == 0:
+            self.waiting.append(self.lines)
+
+
+Stream.__module__ = "logging"  # a library's
+
+
+def test_what_is_filled_once_or_now_and_then_does_not_grow_with_every_call() -> None:
+    slower = "\nclock.work(10 + stream.lines / 50)"
+    assert not hows(run(FakeClock(), "stream.write()" + slower, 0.3, stream=Stream()))
+    each = run(FakeClock(), "stream.write(); stream.waiting.append(0)" + slower, 0.3, stream=Stream())
+    assert hows(each) == [("grows", "stream")]
+
+
+def test_what_grows_is_said_at_several_thread_counts_too() -> None:
+    names = {"torch": torch, "cache": Cache(), "k": torch.ones(1, 4)}
+    bodies = {"a": "clock.work(500)", "b": "clock.work(10)\ncache.layers[0].update(k)"}
+    assert ("grows", "cache") in hows(timed(FakeClock(), bodies, names=names, threads=(1, 2)))
+
+
 @pytest.mark.parametrize(
     "body",
     [

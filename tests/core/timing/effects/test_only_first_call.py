@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 
 from torchbench_magic import Comparison, load
 from torchbench_magic.cell_text import Body
@@ -399,15 +400,98 @@ def test_rows_are_right_where_points_are_joined() -> None:
     assert pd.notna(result.frame["ratio"]).all()
 
 
+def failed(bodies: dict[str, str], names: dict[str, Any], **plan: Any) -> tuple[BaseException, str]:
+    """The exception of a run, and what is said of it: as its text, or under it."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # which one, the caller looks at
+        timed(FakeClock(), {name: f"{body}\nclock.work(1)" for name, body in bodies.items()}, names=names, **plan)
+    notes = getattr(caught.value, "__notes__", [])
+    assert len(notes) <= 1
+    return caught.value, notes[0] if notes else str(caught.value)
+
+
+class Own:
+    """An iterator that does not tell whether it has items left."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __next__(self) -> int:
+        self.at += 1
+        if self.at > 3:
+            raise StopIteration
+        return self.at
+
+
+def supplies() -> dict[str, Any]:
+    loader = torch.utils.data.DataLoader([*range(40)], batch_size=4)
+    weight = torch.ones(3, requires_grad=True)
+    made = {"listed": iter([0] * 500), "batches": iter(loader), "gen": (n for n in range(50)), "numbers": [1, 2, 3]}
+    graphs = {"loss": (weight * weight).sum(), "losses": [(weight * 2).sum()], "weight": weight}
+    return {**made, **graphs, "text": io.StringIO("a\nb\nc\n"), "own": Own()}
+
+
 @pytest.mark.parametrize(
-    ("body", "error"), [("numbers.pop()\nclock.work(1)", IndexError), ("next(it)\nclock.work(1)", StopIteration)]
+    ("body", "error", "said", "way"),
+    [
+        ("next(batches)", StopIteration, "`batches` was used up after 10 calls and has no items left", "`next(iter("),
+        ("next(gen)", StopIteration, "`gen` was used up after 50 calls", "in the code"),
+        ("next(listed)", StopIteration, "`listed` was used up after 500 calls", "or give `--restore`"),
+        ("next(text)", StopIteration, "`text` was read to its end after 3 calls", "Open it in the code"),
+        ("numbers.pop()", IndexError, "`numbers` was emptied after 3 calls", "or give `--restore`"),
+        ("loss.backward()", RuntimeError, "The graph of `loss` was used up by its first", "`retain_graph=True`"),
+        ("losses[0].backward()", RuntimeError, "The graph of `losses[0]` was used up", "time forward and backward"),
+        ("torch.autograd.grad(loss, weight)", RuntimeError, "The graph of `loss` was used up", "runs only once"),
+    ],
 )
-def test_a_later_call_that_fails_where_the_first_worked_says_so_beside_the_users_error(body: str, error: Any) -> None:
-    names = {"numbers": [1, 2, 3], "it": iter([1, 2, 3])}
-    with pytest.raises(error) as caught:
-        timed(FakeClock(), {"": body}, names=names)
-    (note,) = caught.value.__notes__
-    assert note.startswith("The first call worked; a later call in the timing loop failed.")
+@pytest.mark.parametrize("plan", [{}, {"number": 1, "repeat": 600}, {"number": 600}])
+def test_what_earlier_calls_used_up_is_named_where_a_later_one_fails(
+    body: str, error: Any, said: str, way: str, plan: dict[str, Any]
+) -> None:
+    caught, text = failed({"": body}, {**supplies(), "torch": torch}, **plan)
+    assert isinstance(caught, error)
+    assert text.startswith(said)
+    assert way in text
+    assert "\n" not in text
+
+
+def test_restore_is_no_advice_where_it_was_given() -> None:
+    for body in ("next(batches)", "next(gen)"):
+        _, text = failed({"": body}, supplies(), restore=True, repeat=60)
+        assert "was used up after" in text
+        assert "--restore" not in text
+
+
+def test_what_another_alternative_used_up_is_named_too() -> None:
+    caught, text = failed({"a": "next(batches)", "b": "next(gen)"}, supplies())
+    assert isinstance(caught, StopIteration)
+    assert text.startswith("`batches` was used up and has no items left.")
+    for plan in ({}, {"check": True}):
+        _, text = failed({"a": "loss.backward()\n1", "b": "loss.backward()\n1"}, supplies(), **plan)
+        assert text.startswith("The graph of `loss` was used up by its first backward pass")
+
+
+@pytest.mark.parametrize("body", ["next(own)", "own.at += 1; [1, 2, 3][own.at]"])
+def test_a_later_call_that_fails_where_the_first_worked_says_so_beside_the_users_error(body: str) -> None:
+    _, text = failed({"": body}, supplies())
+    assert text.startswith("The first call worked; a later call in the timing loop failed.")
+
+
+def test_a_graph_that_is_there_is_not_accused() -> None:
+    names = supplies() | {"torch": torch}
+    names["loss"].backward()
+    _, text = failed({"": "loss.item(); numbers.pop()"}, names)
+    assert text.startswith("`numbers` was emptied")
+    change = "weight.data.add_(1); loss.backward(retain_graph=True); weight.detach().add_(1)"
+    caught, text = failed({"": change}, supplies())
+    assert "inplace operation" in str(caught)
+    assert "graph of" not in text
+
+
+@pytest.mark.parametrize("body", ["next(iter([]))", "[next(gen) for _ in range(60)]", "loss.backward();" * 2])
+def test_a_first_call_that_fails_by_itself_is_the_users_error_alone(body: str) -> None:
+    caught, _ = failed({"": body}, supplies())
+    assert not hasattr(caught, "__notes__")
+    assert "used up" not in str(caught)
 
 
 def test_a_first_call_that_fails_is_the_users_error_alone() -> None:

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from torchbench_magic.errors import Interrupted
+from torchbench_magic.process.held import elements, has_values, memory_of
+from torchbench_magic.process.inputs import described
 from torchbench_magic.timing.changes import TensorVersions, in_place
 from torchbench_magic.timing.restore import HeldState, StateCopies
 
@@ -234,3 +236,83 @@ def test_a_nested_tensor_is_no_obstacle() -> None:
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
     result = timed(FakeClock(), {"a": "clock.work(1000)\nnested * 2"}, names={"nested": nested}, restore=True)
     assert len(result.frame) == 1
+
+
+def lazy() -> dict[str, Any]:
+    net = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d(), nn.LazyConv1d(2, 1))
+    return {"net": net, "x": torch.ones(8, 3), "nn": nn, "torch": torch}
+
+
+LAZY = "net[1](net[0](x)).sum(){}; clock.work(1000)"
+
+
+@pytest.mark.parametrize("plan", [{}, {"restore": True}, {"restore": True, "number": 1, "repeat": 5}])
+@pytest.mark.parametrize("more", ["", ".backward()"])
+def test_a_model_that_has_no_shape_yet_is_timed(plan: dict[str, Any], more: str) -> None:
+    names = lazy()
+    doubts = timed(FakeClock(), {"": LAZY.format(more)}, names=names, **plan).warnings
+    assert type(names["net"][0]) is nn.Linear
+    said = [doubt.text for doubt in doubts if doubt.kind == "not-restored"]
+    assert ("got their shape in the first call, so `--restore` does not put them back" in str(said)) is bool(plan)
+    assert not plan or "start from the same state" not in str(said)
+
+
+def test_two_alternatives_of_a_model_that_has_no_shape_yet_are_checked_and_compared() -> None:
+    bodies = {"a": "clock.work(9)\nnet[0](x).sum()", "b": "clock.work(9)\n1 * net[0](x).sum()"}
+    assert len(timed(FakeClock(), bodies, names=lazy(), check=True).frame) == 2
+
+
+def test_a_model_that_has_a_shape_is_put_back_though_another_part_has_none() -> None:
+    names = lazy() | training()
+    names["both"] = [names["net"], lazy()["net"][2]]
+    before = values(names)
+    timed(FakeClock(), {"": f"both\n{STEP}"}, names=names, restore=True)
+    assert same(values(names), before)
+
+
+def tensors() -> dict[str, Callable[[], Any]]:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return {
+        "uninitialized": lambda: nn.LazyLinear(3).weight,
+        "meta": lambda: torch.ones(3, device="meta"),
+        "fake": lambda: FakeTensorMode().from_tensor(torch.ones(3)),
+        "sparse": lambda: torch.eye(3).to_sparse(),
+        "CSR": lambda: torch.eye(3).to_sparse_csr(),
+        "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        "jagged": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+        "mkldnn": lambda: torch.ones(3).to_mkldnn(),
+        "plain": lambda: torch.ones(3),
+    }
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, of layouts in beta
+@pytest.mark.parametrize("kind", tensors())
+def test_a_tensor_of_any_kind_is_asked_for_its_size_and_its_memory(kind: str) -> None:
+    tensor = tensors()[kind]()
+    assert (elements(tensor) is None) is (kind == "uninitialized")
+    assert has_values(tensor) is (kind not in ("uninitialized", "meta", "fake"))
+    has_memory = kind in ("plain", "nested")
+    address, size = memory_of(tensor)
+    assert not has_memory or (address and size), kind
+    assert has_memory or not address, kind
+    assert timed(FakeClock(), {"": "t; clock.work(9)"}, names={"t": tensor}, restore=True).warnings is not None
+
+
+def test_a_tensor_within_vmap_is_asked_for_its_size() -> None:
+    seen: list[Any] = []
+
+    def look(x: Any) -> Any:
+        seen.append((elements(x), has_values(x), memory_of(x)[0]))
+        return x
+
+    torch.vmap(look)(torch.ones(2, 3))
+    assert seen == [(3, True, 0)]
+
+
+def test_a_model_without_a_shape_is_described_with_what_is_known() -> None:
+    net = lazy()["net"]
+    assert described(net[0].weight) == "no shape yet, float32, requires grad"
+    assert described(net).startswith("Sequential with ")
+    assert described(torch.optim.SGD(net.parameters(), lr=0.1)) == "SGD of 0 values in 6 tensors"
+    assert described(net) != described(nn.Sequential(net[0]))
