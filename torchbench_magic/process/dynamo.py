@@ -26,11 +26,12 @@ Assumed of torch 2.13 to 2.15, and asked for anew in each run, as nothing here i
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.machinery
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
@@ -55,12 +56,15 @@ __all__ = [
     "compiled_of",
     "frames_given",
     "is_compiled",
+    "is_loaded",
     "is_switched_off",
     "leave_alone",
+    "load",
     "read_record",
     "recompile_limit",
     "switched_off_by",
     "frame_records",
+    "uncompiled",
 ]
 
 # ---- after_import ----------------------------------------------------------------------------------------------------
@@ -451,6 +455,32 @@ _SWITCHES = {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
 _HIGHEST = 40  # frames of the stack from a callback up to the compiler's own
 _WRAPPER = "_dynamo" + os.sep + "external_utils.py"
 _PLACE = "_dynamo" + os.sep + "convert_frame.py"
+
+
+def is_loaded() -> bool:
+    """Whether the compiler was imported: it takes 2 s."""
+    return "torch._dynamo" in sys.modules
+
+
+def load() -> None:
+    """Import it."""
+    import torch._dynamo  # noqa: F401
+
+
+@contextlib.contextmanager
+def uncompiled() -> Iterator[None]:
+    """Compiled functions run as written, so that nothing is compiled within.
+
+    A mode of torch's dispatcher without this has the compiler mark a frame that it has not seen as one to skip, for
+    good. What it marked where it was loaded within is forgotten.
+    """
+    import torch
+
+    was_loaded = is_loaded()
+    with torch.compiler.set_stance("force_eager") if was_loaded else contextlib.nullcontext():
+        yield
+    if not was_loaded and is_loaded():
+        torch._dynamo.reset()
 
 
 def leave_alone(codes: Iterable[CodeType], *, with_called: bool = True) -> None:

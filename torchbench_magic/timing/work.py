@@ -29,6 +29,7 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
+from torchbench_magic.process import dynamo
 from torchbench_magic.process.code import names_used
 from torchbench_magic.process.frame_owner import is_users_file
 from torchbench_magic.process.interrupts import interrupts_held, interrupts_let_through
@@ -46,8 +47,8 @@ from .work_state import (
     is_switch,
     plain_label,
     reach,
-    seen,
     seen_of,
+    state_of,
 )
 
 __all__ = ["LONG", "VALUE", "Finding", "Probe"]
@@ -300,23 +301,6 @@ def _operators_mode() -> type:
     return Operators
 
 
-@contextlib.contextmanager
-def _uncompiled() -> Iterator[None]:
-    """Compiled functions run as written, so that no recorded call compiles and all are of one kind.
-
-    A dispatch mode without this has torch mark a frame that is not compiled yet as one to skip, for good.
-    """
-    import torch
-
-    is_loaded = "torch._dynamo" in sys.modules
-    with torch.compiler.set_stance("force_eager") if is_loaded else contextlib.nullcontext():
-        yield
-    if (
-        not is_loaded and "torch._dynamo" in sys.modules
-    ):  # the code loaded it just now: only what it marked is forgotten
-        torch._dynamo.reset()
-
-
 class _Around(BlockAround):
     """A block that is run with something round it; ``thread_ns``: its processor time, of the calling thread."""
 
@@ -397,7 +381,7 @@ class Probe:
         self.long = LONG
         self.finding: Finding | None = None
         if self._compiles():
-            import torch._dynamo  # noqa: F401  # as the first call would: `_uncompiled` must come before it
+            dynamo.load()  # as the first call would: `uncompiled` must come before it
         reached = self._reach()
         self._kept = Kept(reached)
         self._random = [(read, put, read()) for read, put in generators_among(reached)]
@@ -419,7 +403,7 @@ class Probe:
         """One recorded call; its reading without what the recording took."""
         if self._before is not None:
             self._before()
-        work = Work(before=seen(self._reach()))
+        work = Work(before=state_of(self._reach()))
         call = _Around(self._block, lambda: self._recording(work))
         wall, cpu = reading = yield BlockRequest(call, 0, 1, is_tried=is_tried)
         self._works.append(work)
@@ -460,7 +444,7 @@ class Probe:
         in_threads, event = threading.gettrace(), _ns_of_an_event(self._clock)
         work.imported = -len(sys.modules)
         try:
-            with _uncompiled(), _operators_mode()(work, lines, self._clock):
+            with dynamo.uncompiled(), _operators_mode()(work, lines, self._clock):
                 threading.settrace(lines.in_thread)
                 cpu = time.thread_time()
                 lines.resume()
@@ -586,11 +570,7 @@ class Probe:
                 extra = self._works.pop()
                 if reading == FAILED:
                     return False
-                if (
-                    extra.amounts[rising] < 0.9 * most[rising]
-                    if rising is not None
-                    else self._apart(extra) < lost / 2
-                ):
+                if extra.amounts[rising] < 0.9 * most[rising] if rising is not None else self._apart(extra) < lost / 2:
                     return True
         finally:
             self._random = random

@@ -25,10 +25,22 @@ import numpy as np
 
 from torchbench_magic.process.code import names_used
 from torchbench_magic.process.frame_owner import is_users_file
+from torchbench_magic.process.held import has_values, is_plain_tensor
 from torchbench_magic.process.reach import attributes_held, is_users_class, is_users_module
 from torchbench_magic.process.settings import generators
 
-__all__ = ["Kept", "Left", "Reached", "Seen", "generators_among", "is_switch", "plain_label", "reach", "seen"]
+__all__ = [
+    "Kept",
+    "Left",
+    "Reached",
+    "Seen",
+    "generators_among",
+    "is_switch",
+    "plain_label",
+    "reach",
+    "seen_of",
+    "state_of",
+]
 
 _MOST_OBJECTS, _DEEPEST, _MOST_ITEMS = 3_000, 9, 200
 _SAMPLE = 4_096
@@ -178,7 +190,7 @@ def generators_among(reached: Mapping[str, Reached]) -> list[tuple[Callable[[], 
 # ---- what is compared ------------------------------------------------------------------------------------------------
 
 
-def seen(reached: Mapping[str, Reached]) -> dict[str, Seen]:
+def state_of(reached: Mapping[str, Reached]) -> dict[str, Seen]:
     """Label -> what is there now; and what the process has open."""
     found = {label: seen_of(one.value) for label, one in reached.items()}
     counts = {"threads": threading.active_count(), "warning filters": len(warnings.filters)}
@@ -239,20 +251,14 @@ def _digest(value: Any) -> Any:
 def _digest_of_tensor(value: Any) -> Any:
     import torch
 
-    if value.is_meta or value.layout is not torch.strided or type(value).__torch_dispatch__ is not _PLAIN_DISPATCH():
+    if not (is_plain_tensor(value) and has_values(value)) or value.layout is not torch.strided:
         return value._version
-    with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
+    with torch.no_grad():
         some = value.detach()
         if some.numel() > 4 * _SAMPLE:
             at = torch.arange(0, some.numel(), some.numel() // _SAMPLE | 1, device=some.device)
             some = torch.take(some, at)
         return hash(some.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-
-
-def _PLAIN_DISPATCH() -> Any:  # noqa: N802
-    import torch
-
-    return torch.Tensor.__torch_dispatch__
 
 
 def _item(value: Any) -> Any:
