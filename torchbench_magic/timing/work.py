@@ -497,9 +497,10 @@ class Probe:
         """Labels of what grows, or shrinks, with every call."""
         if len(self._later) < 3:
             return []
-        sizes = {k: [w.before[k].size if k in w.before else None for w in self._later] for k in self._later[0].before}
-        counted = {k: n for k, n in sizes.items() if all(isinstance(each, int) for each in n)}
-        return [k for k, n in counted.items() if len({*n}) == len(n) and n in (sorted(n), sorted(n, reverse=True))]
+        sizes = {k: [w.before[k].size for w in self._later if k in w.before] for k in self._later[0].before}
+        counted = {k: [n for n in sizes[k] if isinstance(n, int)] for k in sizes}
+        apart = {k: n for k, n in counted.items() if len({*n}) == len(self._later)}
+        return [k for k, n in apart.items() if n in (sorted(n), sorted(n, reverse=True))]
 
     def _by_what_ran(self) -> Finding | None:
         first, later = self._first, self._later

@@ -18,6 +18,7 @@ import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
@@ -179,7 +180,7 @@ def generators_among(reached: Mapping[str, Reached]) -> list[tuple[Callable[[], 
         value = one.value
         if isinstance(value, np.random.Generator):
             bits = value.bit_generator
-            found.append((lambda bits=bits: bits.state, lambda state, bits=bits: setattr(bits, "state", state)))
+            found.append((partial(getattr, bits, "state"), partial(setattr, bits, "state")))
         elif isinstance(value, (torch.Generator, np.random.RandomState)):
             found.append((value.get_state, value.set_state))
         elif type(value) is random.Random:
@@ -215,7 +216,7 @@ def _size(value: Any) -> Any:
             if kind.__flags__ & _HEAP_TYPE and kind.__module__ not in ("collections", "_collections"):
                 continue
             if "__len__" in vars(kind):
-                return kind.__len__(value)
+                return vars(kind)["__len__"](value)
             if "__length_hint__" in vars(kind):
                 return Left(operator.length_hint(value))
     if isinstance(value, (io.BufferedIOBase, io.RawIOBase, io.StringIO)):
