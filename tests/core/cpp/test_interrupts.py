@@ -60,10 +60,9 @@ def marked(mark: str) -> list[int]:
 
 
 def wait_for(holds: Callable[[], object]) -> None:
-    until = time.monotonic() + 60
-    while not holds() and time.monotonic() < until:
+    """Until it holds, however slow the machine is: pytest's own time-out tells what never does."""
+    while not holds():
         time.sleep(0.02)
-    assert holds()
 
 
 @pytest.fixture
