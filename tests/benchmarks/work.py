@@ -34,7 +34,8 @@ def told(shell: Any, setup: str, body: str) -> dict[str, Any]:
     took = round(time.perf_counter() - began, 2)
     if error := ran.error_in_exec or ran.error_before_exec:
         text = " ".join([str(error), *getattr(error, "__notes__", [])])
-        level = "void" if "first call worked" in text else "error"
+        later = any(words in text for words in ("first call worked", "has no items left", "used up by"))
+        level = "void" if later else "error"
         return {"level": level, "told": [f"{type(error).__name__}: {' '.join(text.split())[-160:]}"], "s": took}
     found = shell.user_ns["result_"]
     used_up = [d.text for d in found.warnings if d.kind == "used-up"]
