@@ -18,6 +18,7 @@ from torchbench_magic import units
 from torchbench_magic.cell_text import CellText
 from torchbench_magic.errors import BodyError
 from torchbench_magic.process.code import codes_within, names_looked_up
+from torchbench_magic.process.held import has_values, memory_of, shape_of
 from torchbench_magic.process.send import (
     CannotTravel,
     by_value,
@@ -172,7 +173,7 @@ def _pickler(file: io.BytesIO, files: set[str], limit: int) -> Any:
             if isinstance(obj, torch.Tensor):
                 if obj.grad_fn is not None:
                     raise CannotTravel("it is, or holds, a result of autograd (it has a grad_fn): use .detach()")
-                size = obj.untyped_storage().nbytes() if obj.layout is torch.strided else 0
+                _, size = memory_of(obj)
                 if size > limit:
                     raise _TooLarge(size)  # before its bytes are copied
                 plain = type(obj) in (torch.Tensor, torch.nn.Parameter) and not obj.is_quantized
@@ -241,10 +242,12 @@ def _state(tensor: Any) -> str:
     """How often it was changed in place, and the sum of its values: a fused optimizer's step is not counted."""
     import torch
 
+    if not has_values(tensor):
+        return str(shape_of(tensor))
     count = 0 if tensor.is_inference() else tensor._version
     tensor = tensor.detach()
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_complex() or tensor.is_meta:
-        return f"{count} {tuple(tensor.shape)}"
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_complex():
+        return f"{count} {shape_of(tensor)}"
     return f"{count} {float(tensor.sum(dtype=torch.float64))!r}"
 
 

@@ -1,8 +1,8 @@
 """Whether two values are the same: one comparison, by their numbers, whatever library holds them.
 
 A value has one normal form (`form`): `Numbers` of whatever is an array, a tensor or a number, containers of such, and
-what is neither. `walk_both` walks two values at once, `gap` compares the numbers that it meets. ``--check`` asks it of what
-alternatives return, ``--try`` of what a cell comes to with a lever and without.
+what is neither. `walk_both` walks two values at once, `gap` compares the numbers that it meets. ``--check`` asks it of
+what alternatives return, ``--try`` of what a cell comes to with a lever and without.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ _FAR = 0.1
 _HALF, _SINGLE, _DOUBLE = (1e-3, 1e-5), (1.3e-6, 1e-5), (1e-7, 1e-7)
 _TOLERANCES = {
     "bfloat16": (1.6e-2, 1e-5), "float16": _HALF, "complex32": _HALF, "float32": _SINGLE, "complex64": _SINGLE,
+    **dict.fromkeys(("float", "complex", "float64", "complex128"), _DOUBLE),
 }  # fmt: skip
 """Dtype -> (rtol, atol), as the documentation of ``torch.testing.assert_close`` has them; others have `_DOUBLE`."""
 
@@ -165,16 +166,15 @@ def _parts(one: Any, other: Any, by_kind: bool) -> tuple[Mapping[Any, Any], Mapp
         return (one.attributes, other.attributes, ".{}") if one.kind is other.kind else None
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one, other, "[{!r}]"
-    lists = [_items(each) if not by_kind else each for each in (one, other)]
-    alike = ((list,), (tuple,), (deque,)) if by_kind else ((list, tuple, deque),)
-    numbers = isinstance(one, Numbers) and isinstance(other, Numbers)
-    if numbers or not any(all(isinstance(each, kinds) for each in lists) for kinds in alike):
+    kinds: tuple[Any, ...] = ((list,), (tuple,)) if by_kind else ((list, tuple, deque),)
+    if isinstance(one, kinds[0]) is not isinstance(other, kinds[0]) and not by_kind:  # an array beside a list
+        one, other = _rows(one), _rows(other)
+    if not any(isinstance(one, alike) and isinstance(other, alike) for alike in kinds):
         return None
-    return dict(enumerate(lists[0])), dict(enumerate(lists[1])), "[{}]"
+    return dict(enumerate(one)), dict(enumerate(other)), "[{}]"
 
 
-def _items(value: Any) -> Any:
-    """The rows of an array, which stands beside a list."""
+def _rows(value: Any) -> Any:
     if isinstance(value, Numbers) and value.values.ndim:
         return [replace(value, values=np.asarray(row)) for row in value.values]
     return value
@@ -238,10 +238,10 @@ def _told(a: NDArray[Any], b: NDArray[Any], apart: NDArray[Any], is_close: NDArr
     if not off:
         return ""
     if not a.ndim:
-        return f"{a} and {b}{allowed}"
+        return f"{a!s} and {b!s}{allowed}"
     at = np.unravel_index(int(np.argmax(np.where(is_close, -1.0, np.nan_to_num(apart, nan=np.inf)))), a.shape)
     where = ", ".join(map(str, at))
-    return f"{off} of {a.size} numbers differ{allowed}, most at [{where}]: {a[at]} and {b[at]}"
+    return f"{off} of {a.size} numbers differ{allowed}, most at [{where}]: {a[at]!s} and {b[at]!s}"
 
 
 def tolerances_at(dtype: Any) -> tuple[float, float] | None:
@@ -250,8 +250,8 @@ def tolerances_at(dtype: Any) -> tuple[float, float] | None:
 
 
 def _tolerances(one: Numbers, other: Numbers, given: tuple[float | None, float | None] | None) -> tuple[float, float]:
-    usual = max(_TOLERANCES.get(each.dtype, _TOLERANCES.get(each.values.dtype.name, _DOUBLE)) for each in (one, other)
-                if each.values.dtype.kind in "fc")  # fmt: skip
+    usual = max(_TOLERANCES.get(each.dtype) or _TOLERANCES.get(each.values.dtype.name, _DOUBLE)
+                for each in (one, other) if each.values.dtype.kind in "fc")  # fmt: skip
     rtol, atol = given or (None, None)
     return usual[0] if rtol is None else rtol, usual[1] if atol is None else atol
 

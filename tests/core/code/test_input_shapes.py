@@ -72,8 +72,10 @@ def test_unlike_inputs_have_unlike_words_and_like_ones_the_same(make: Callable[[
     assert len(described(make(1))) <= 100
 
 
-def test_parameters_without_a_shape_do_not_raise() -> None:
-    assert described(torch.nn.LazyLinear(3)) == "LazyLinear"
+def test_a_module_whose_parameters_have_no_shape_yet_is_described_with_what_is_known() -> None:
+    text = described(torch.nn.LazyLinear(3))
+    assert text.startswith("LazyLinear with 0 values in 2 tensors, training mode, 1 hook")
+    assert text != described(torch.nn.LazyLinear(3, bias=False))
 
 
 def test_what_functions_read_counts_and_a_counter_does_not() -> None:

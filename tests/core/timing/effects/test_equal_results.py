@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchbench_magic.errors import BodyError, CheckFailed
+from torchbench_magic.timing.check import compared
+from torchbench_magic.timing.equality import form
 
 from ..fake_clock import FakeClock, timed
 
@@ -290,6 +293,22 @@ def test_another_dtype_of_one_library_is_a_difference_unless_tolerances_are_give
     with pytest.raises(CheckFailed, match=r"return different values: .* \(at \[1\]\)"):
         check("(t, t)", "(t.float(), t + 1)", SHARED)
     assert "on cpu (sparse_coo) and cpu" in told("t", "t.to_sparse()", SHARED)["unlike-results"]
+
+
+def test_a_large_result_takes_no_longer_than_its_numbers() -> None:
+    calls: list[str] = []
+
+    def seen(frame: Any, event: str, _: Any) -> None:
+        if event == "call":
+            calls.append(frame.f_code.co_name)
+
+    one, other = (form(torch.zeros(100_000)) for _ in range(2))
+    sys.setprofile(seen)
+    try:
+        compared(one, other)
+    finally:
+        sys.setprofile(None)
+    assert len(calls) < 200
 
 
 def test_tolerances_that_are_given_hold_for_numbers_with_a_fraction() -> None:
