@@ -36,7 +36,7 @@ from .samples import (
     with_trials,
 )
 from .verdict import RUNS, SPAN, Evidence, Range, Unpaired, is_open, judged, range_of_windows, rounds_to_decide, verdict
-from .voids import Void, judged_rounds, row_void, unlike_blocks
+from .voids import JudgedRatio, Void, judged_rounds, row_void, unlike_blocks
 
 if TYPE_CHECKING:
     from torch.utils.benchmark import Measurement
@@ -171,9 +171,9 @@ class Comparison(Storable):
         return next((i for i in rows if self.subjects[i].description == self.baseline), None)
 
     @cached_property
-    def _judged(self) -> dict[int, tuple[Interval, int, Void | None]]:
-        """Row -> (interval of its log ratio to the baseline, rounds, why it decides nothing where these would)."""
-        pairs: dict[int, Callable[[float], tuple[Interval, int, Void | None]]] = {}
+    def _judged(self) -> dict[int, JudgedRatio]:
+        """Row -> what its rounds, or processes, say of its ratio to the baseline."""
+        pairs: dict[int, Callable[[float], JudgedRatio]] = {}
         for rows in self.groups.values():
             base = self._baseline_of(rows)
             if base is None:
@@ -186,7 +186,7 @@ class Comparison(Storable):
                 else:
                     cores = self.cores_of(i)
                     pairs[i] = partial(judged_rounds, *self._paired(i, base), self.subjects[i], cores, self.margin, i)
-        excluded = lambda level: sum(one(level)[0].low > 0 or one(level)[0].high < 0 for one in pairs.values())
+        excluded = lambda level: sum(i.low > 0 or i.high < 0 for i in (one(level).interval for one in pairs.values()))
         level = holm_level(excluded, max(self.family, len(pairs)))
         return {i: one(level) for i, one in pairs.items()}
 
@@ -238,13 +238,20 @@ class Comparison(Storable):
                 continue
             void = self.stalled.get(i) or self.stalled.get(base)
             if self.is_over_processes(i) and i not in self.unpaired:
-                void = self._judged[i][2]
+                void = self._judged[i].void
             elif void is None and i not in self.unpaired:
                 void = unlike_blocks(i, self._blocks[i], self._blocks[base], subject, self.cores_of(i))
-                void = void or (None if self._is_used_up(i) else self._judged[i][2])
+                void = void or (None if self._is_used_up(i) else self._judged[i].void)
             if void is not None:
                 found[i] = void
         return found
+
+    @cached_property
+    def by_ranges(self) -> Mapping[int, int]:
+        """Row -> rounds, of those that were too few for an interval by ranks and decided by the ranges of the two sides:
+        every block of one took at least three times as long as every block of the other (`intervals.apart`)."""
+        decided = {i: one.count for i, one in self._judged.items() if one.by_ranges and i not in self.unpaired}
+        return {i: rounds for i, rounds in decided.items() if str(self._frame["verdict"][i]) in ("faster", "slower")}
 
     @cached_property
     def of_this_kernel(self) -> tuple[int, ...]:
@@ -300,7 +307,7 @@ class Comparison(Storable):
         how = "processes" if self.is_over_processes(i) else "paired"
         if i == base:
             return judgement(1.0, 1.0, 1.0, "baseline", how)
-        interval, rounds, _ = self._judged[i]
+        interval, rounds = self._judged[i].interval, self._judged[i].count
         known = interval.exp() if rounds else Interval(math.nan, math.nan, math.nan)
         of_base = self.call_times(base)  # none, where the run was interrupted in its first round
         near = median < subject.near_loop or (len(of_base) > 0 and float(np.median(of_base)) < subject.near_loop)
@@ -312,7 +319,7 @@ class Comparison(Storable):
         """Row -> seconds more of waiting that would settle an undecided verdict; inf at the margin, nan when not known.
         Not of rows of `voids`, but of those of too few rounds: more of the same decides nothing."""
         more: dict[int, float] = {}
-        for i, (interval, rounds, _) in self._judged.items():
+        for i, (interval, rounds, _, _) in self._judged.items():
             stands = i not in self.voids or self.voids[i].cause in ("few-rounds", "few-processes")
             may_go_on = rounds and i not in self.unpaired and stands and not self._is_used_up(i)
             if may_go_on and is_open(verdict(interval, self.margin)):

@@ -23,14 +23,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from torchbench_magic.arrays import Floats
 
-from .intervals import Interval, median_interval, rounds_for_an_interval
+from .intervals import Interval, apart, median_interval, rounds_for_an_interval
 from .samples import Blocks, Subject
 from .verdict import DRIFT, is_open, verdict
 
@@ -39,6 +39,7 @@ __all__ = [
     "LEAST_WAIT",
     "SEVERAL",
     "WAITED",
+    "JudgedRatio",
     "Void",
     "are_held_up",
     "judged_rounds",
@@ -97,6 +98,22 @@ class Void:
     row: int
     low: float
     high: float
+
+
+class JudgedRatio(NamedTuple):
+    """What the rounds, or the processes, of a row say of its ratio.
+
+    Attributes:
+        interval: of the log ratio.
+        count: rounds, or processes.
+        void: why it decides nothing where the interval alone would.
+        by_ranges: the interval is that of the two sides' ranges (`intervals.apart`).
+    """
+
+    interval: Interval
+    count: int
+    void: Void | None = None
+    by_ranges: bool = False
 
 
 def are_held_up(subject: Subject, cores: int) -> bool:
@@ -230,9 +247,9 @@ def far_apart(log_ratios: Floats) -> Interval | None:
 
 def judged_rounds(
     log_ratios: Floats, sides: Sequence[Floats], subject: Subject, cores: int, margin: float, row: int, alpha: float
-) -> tuple[Interval, int, Void | None]:
-    """The interval of a log ratio that its rounds can answer for, their number, and why it decides nothing where the
-    rounds alone would decide.
+) -> JudgedRatio:
+    """The interval of a log ratio that its rounds can answer for, and why it decides nothing where the rounds alone
+    would decide. Of too few rounds for it the interval of the ranges, where these are far apart.
 
     Args:
         log_ratios: of each round, shape (rounds,).
@@ -244,12 +261,15 @@ def judged_rounds(
     clean = median_interval(log_ratios[~stalled], alpha, subject.look)
     interval = widened(both(narrow, clean) if stalled.any() else narrow, log_ratios, spell_factor(log_ratios))
     if not math.isfinite(narrow.width):
+        if (ranges := apart(sides[0], sides[1], subject.look, alpha)) is not None:
+            return JudgedRatio(ranges, len(log_ratios), by_ranges=True)
         need = rounds_for_an_interval(subject.look, alpha)
-        return interval, len(log_ratios), Void("few-rounds", row, len(log_ratios), need)
+        return JudgedRatio(interval, len(log_ratios), Void("few-rounds", row, len(log_ratios), need))
     if not math.isfinite(interval.width) and not are_held_up(subject, cores):
         # in spells there is no interval by ranks, and none is needed: no state of the machine makes 1 of 17
         interval = far_apart(log_ratios) or interval
     word = verdict(interval, margin)
     unknown = is_open(word) and not math.isfinite(interval.width)
     stands = word == verdict(narrow, margin) and not unknown
-    return interval, len(log_ratios), None if stands else Void("unsteady", row, *range_of_parts(log_ratios))
+    void = None if stands else Void("unsteady", row, *range_of_parts(log_ratios))
+    return JudgedRatio(interval, len(log_ratios), void)
