@@ -248,7 +248,7 @@ class Comparison(Storable):
 
     @cached_property
     def by_ranges(self) -> Mapping[int, int]:
-        """Row -> rounds, of those that were too few for an interval by ranks and decided by the ranges of the two sides:
+        """Row -> rounds, of those that were too few for an interval by ranks and decided by the ranges of both sides:
         every block of one took at least three times as long as every block of the other (`intervals.apart`)."""
         decided = {i: one.count for i, one in self._judged.items() if one.by_ranges and i not in self.unpaired}
         return {i: rounds for i, rounds in decided.items() if str(self._frame["verdict"][i]) in ("faster", "slower")}

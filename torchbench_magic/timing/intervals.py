@@ -54,8 +54,8 @@ APART = 3.0
 """How many times every block of one side takes every block of the other, where their ranges decide. Exchangeable blocks
 need no such distance; it is there for what the machine does to some of them."""
 LEAST_RANGES = 5
-"""Of fewer rounds the interval may hold the ratio with less than 90 %: one that repeats exactly has no range of its own,
-and that of the other holds its median with ``1 - 2**(1 - n)`` only."""
+"""Of fewer rounds the interval may hold the ratio with less than 90 %: a side that repeats exactly has no range of its
+own, and that of the other holds its median with ``1 - 2**(1 - n)`` only."""
 MIXTURE_A = 5.0  # found best of 5, 30, 100: fewest false alarms and the shortest time to a true +2 %
 
 Look = Literal["anytime", "once"]
