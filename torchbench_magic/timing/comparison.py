@@ -36,7 +36,7 @@ from .samples import (
     with_trials,
 )
 from .verdict import RUNS, SPAN, Evidence, Range, Unpaired, is_open, judged, range_of_windows, rounds_to_decide, verdict
-from .voids import JudgedRatio, Void, judged_rounds, row_void, unlike_blocks
+from .voids import JudgedRatio, Void, apart_by_work, judged_rounds, row_void, unlike_blocks
 
 if TYPE_CHECKING:
     from torch.utils.benchmark import Measurement
@@ -188,7 +188,18 @@ class Comparison(Storable):
                     pairs[i] = partial(judged_rounds, *self._paired(i, base), self.subjects[i], cores, self.margin, i)
         excluded = lambda level: sum(i.low > 0 or i.high < 0 for i in (one(level).interval for one in pairs.values()))
         level = holm_level(excluded, max(self.family, len(pairs)))
-        return {i: one(level) for i, one in pairs.items()}
+        return {i: self._unless_stalled(i, one(level), level) for i, one in pairs.items()}
+
+    def _unless_stalled(self, row: int, found: JudgedRatio, level: float) -> JudgedRatio:
+        """What is left of it where the typical block of a side waited for a core."""
+        base = self._baseline_of(self.beside(row))
+        void = self.stalled.get(row) or (self.stalled.get(base) if base is not None else None)
+        if base is None or void is None or self.is_over_processes(row):
+            return found
+        ranges = apart_by_work(self._blocks[row], self._blocks[base], self.subjects[row], level)
+        if ranges is not None:
+            return JudgedRatio(ranges, found.count, by_ranges=True)
+        return JudgedRatio(found.interval, found.count, void)
 
     def _paired(self, row: int, base: int) -> tuple[Floats, tuple[Floats, Floats]]:
         """Of each round in which both rows took part, the log ratio with the effect of the order taken out, and the
@@ -236,7 +247,8 @@ class Comparison(Storable):
             base = self.base_row(i)
             if base is None or base == i:
                 continue
-            void = self.stalled.get(i) or self.stalled.get(base)
+            is_apart = i in self._judged and self._judged[i].by_ranges
+            void = None if is_apart else self.stalled.get(i) or self.stalled.get(base)
             if self.is_over_processes(i) and i not in self.unpaired:
                 void = self._judged[i].void
             elif void is None and i not in self.unpaired:
@@ -248,8 +260,9 @@ class Comparison(Storable):
 
     @cached_property
     def by_ranges(self) -> Mapping[int, int]:
-        """Row -> rounds, of those that were too few for an interval by ranks and decided by the ranges of both sides:
-        every block of one took at least three times as long as every block of the other (`intervals.apart`)."""
+        """Row -> rounds, of those whose word is by the ranges of both sides, since the rounds were too few for an
+        interval by ranks or the blocks waited for a core: every block of one took at least three times as long as every
+        block of the other (`intervals.apart`, `voids.apart_by_work`)."""
         decided = {i: one.count for i, one in self._judged.items() if one.by_ranges and i not in self.unpaired}
         return {i: rounds for i, rounds in decided.items() if str(self._frame["verdict"][i]) in ("faster", "slower")}
 

@@ -163,7 +163,9 @@ def rounds_for_ranges(look: Look, alpha: float = ALPHA) -> int:
     return next((n for n in range(LEAST_RANGES, need) if 2 / math.comb(2 * n, n) <= left), need)
 
 
-def apart(one: Floats, other: Floats, look: Look, alpha: float = ALPHA) -> Interval | None:
+def apart(
+    one: Floats, other: Floats, look: Look, alpha: float = ALPHA, at_least: tuple[Floats, Floats] | None = None
+) -> Interval | None:
     """The log ratio of two sides whose blocks are far apart, with its interval; None where they are not, or too few.
 
     The interval is that of the ranges, from the shortest of one over the longest of the other to the opposite. Where a
@@ -172,14 +174,15 @@ def apart(one: Floats, other: Floats, look: Look, alpha: float = ALPHA) -> Inter
 
     Args:
         one, other: the time of a call in each round, one value a round, in one unit.
+        at_least: of either, what its times may be short of, where these are too long; None is the times themselves.
     """
-    if len(one) < rounds_for_ranges(look, alpha) or not (np.min(one) > 0 and np.min(other) > 0):
+    least = [float(np.min(times, initial=math.inf)) for times in at_least or (one, other)]
+    if len(one) < rounds_for_ranges(look, alpha) or not min(least) > 0:
         return None
-    logs = np.log(one), np.log(other)
-    low, high = float(logs[0].min() - logs[1].max()), float(logs[0].max() - logs[1].min())
+    low, high = math.log(least[0] / float(np.max(other))), math.log(float(np.max(one)) / least[1])
     if low < math.log(APART) and high > -math.log(APART):
         return None
-    return Interval(float(np.median(logs[0] - logs[1])), low, high)
+    return Interval(float(np.median(np.log(one) - np.log(other))), low, high)
 
 
 def confidence_of_ranges(rounds: int) -> float:

@@ -321,9 +321,9 @@ def ratio_definition(comparison: Comparison, baseline: str) -> str:
         few = sorted({*comparison.by_ranges.values()})
         rounds = f"{few[0]} to {few[-1]}" if len(few) > 1 else f"{few[0]}"
         how_few = (
-            f" “By ranges”: decided after only {rounds} rounds because every block of one took at least {APART:g} times"
-            " as long as every block of the other; the interval holds the ratios of any two blocks, and the median"
-            f" ratio with {100 * confidence_of_ranges(few[0]):.3g} % or more."
+            f" “By ranges”: decided by {rounds} rounds because every block of one took at least {APART:g} times as long"
+            " as every block of the other; the interval holds the ratios of any two blocks, and the median ratio with"
+            f" {min(99.9, 100 * confidence_of_ranges(few[0])):.3g} % or more."
         )
     name, of = ("fast", f"time of {baseline} / time")
     if not are_speeds(comparison.frame["verdict"].dropna()):

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -31,7 +31,7 @@ import numpy.typing as npt
 from torchbench_magic.arrays import Floats
 
 from .intervals import Interval, apart, median_interval, rounds_for_an_interval
-from .samples import Blocks, Subject
+from .samples import Blocks, Subject, paired_rounds
 from .verdict import DRIFT, is_open, verdict
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "WAITED",
     "JudgedRatio",
     "Void",
+    "apart_by_work",
     "are_held_up",
     "judged_rounds",
     "row_void",
@@ -243,6 +244,24 @@ def far_apart(log_ratios: Floats) -> Interval | None:
     low, high = _log_range_of_parts(log_ratios)
     far = math.log(DRIFT)
     return Interval(float(np.median(log_ratios)), low, high) if low > far or high < -far else None
+
+
+def apart_by_work(blocks: Blocks, base: Blocks, subject: Subject, alpha: float) -> Interval | None:
+    """Two sides so far apart that no waiting explains it, though their typical blocks waited for a core; else None.
+
+    Waiting only adds to a time. Where one thread works, undisturbed a block takes its processor time at least and its
+    wall time at most. So the slow side's processor time is held against the wall time of the fast one. Not where
+    several threads do: one that spins at the end of a parallel region for another that waits uses its core for nothing.
+    """
+    if subject.contention is None or not subject.contention.wanted <= SEVERAL:
+        return None
+    wall, cpu = (
+        paired_rounds(*(replace(one, time=getattr(one, clock)) for one in (blocks, base))).seconds
+        for clock in ("wall", "cpu")
+    )
+    if len(wall[0]) != len(cpu[0]):
+        return None
+    return apart(wall[0], wall[1], subject.look, alpha, at_least=cpu)
 
 
 def judged_rounds(

@@ -181,7 +181,7 @@ def test_a_word_by_ranges_says_so_in_the_table_below_it_and_in_the_json() -> Non
     shown = view.document(far)
     last = list(shown.tables[0].rows())[-1].cells[-1]
     assert (last.text, last.note) == ("faster", "by ranges")
-    assert "decided after only 5 rounds because every block of one took at least 3 times" in plain(shown.footer[0])
+    assert "decided by 5 rounds because every block of one took at least 3 times" in plain(shown.footer[0])
     assert [row.get("decided_by") for row in facts(far)["alternatives"]] == [None, "ranges"]
     ranks = comparison_of([(None, 1, (100e-6, 1e-6))], samples=6)
     assert "ranges" not in plain(view.document(ranks).footer[0])
