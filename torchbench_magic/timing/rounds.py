@@ -338,7 +338,8 @@ class Rounds:
         else:
             entry.max_ns = max(5e9 * plan.min_run_time, entry.min_ns)
             entry.limit_ns = max(entry.max_ns, entry.spent_ns + STRETCH_S * 1e9)
-            entry.max_ns = entry.limit_ns if plan.goes_on else entry.max_ns
+            if plan.goes_on:
+                entry.max_ns = entry.limit_ns = max(entry.max_ns, STRETCH_S * 1e9)
         if plan.rounds_asked is not None:
             entry.look, entry.rounds_wanted = "once", plan.rounds_asked
             return
@@ -487,8 +488,8 @@ class Rounds:
         round that the others still need."""
         if self.plan.rounds_asked is not None:
             return False
-        base, is_open = self.base, self.plan.max_run_time is None and not self.plan.goes_on
-        if is_open and base is not None and base.spent_ns >= base.limit_ns:
+        is_given = self.plan.max_run_time is not None or self.plan.goes_on
+        if not is_given and self.base is not None and self.base.spent_ns >= self.base.limit_ns:
             return True
         return self.time_ns >= sum(entry.most_ns for entry in self.entries)
 
