@@ -262,7 +262,7 @@ class Comparison(Storable):
     def by_ranges(self) -> Mapping[int, int]:
         """Row -> rounds, of those whose word is by the ranges of both sides, since the rounds were too few for an
         interval by ranks or the blocks waited for a core: every block of one took at least three times as long as every
-        block of the other (`intervals.apart`, `voids.apart_by_work`)."""
+        block of the other (`intervals.far_ratio`, `voids.apart_by_work`)."""
         decided = {i: one.count for i, one in self._judged.items() if one.by_ranges and i not in self.unpaired}
         return {i: rounds for i, rounds in decided.items() if str(self._frame["verdict"][i]) in ("faster", "slower")}
 

@@ -10,7 +10,7 @@ Sources:
       Howard et al., "Time-uniform, nonparametric, nonasymptotic confidence sequences", Ann. Statist. 2021). The
       interval is valid whenever one stops, which a fixed-n interval is not;
     * sides that are far apart, after fewer rounds than either needs: the ranges of their blocks, the extreme case of
-      Wilcoxon's rank sum ("Individual comparisons by ranking methods", Biometrics Bulletin 1945). See `apart`.
+      Wilcoxon's rank sum ("Individual comparisons by ranking methods", Biometrics Bulletin 1945). See `far_ratio`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
     "APART",
     "Interval",
     "Look",
-    "apart",
+    "far_ratio",
     "confidence_of_ranges",
     "holm_level",
     "log_ratio_interval",
@@ -150,7 +150,7 @@ def median_interval(values: Floats, alpha: float = ALPHA, look: Look = "once") -
 
 @lru_cache(maxsize=64)
 def rounds_for_ranges(look: Look, alpha: float = ALPHA) -> int:
-    """How many rounds `apart` needs at least: 5 at 5 %.
+    """How many rounds `far_ratio` needs at least: 5 at 5 %.
 
     Of n exchangeable blocks on either side, all of one are longer than all of the other by chance with probability
     ``2 n! n! / (2 n)!``. That may take what the intervals leave of the error rate, since either rule may give the word:
@@ -163,7 +163,7 @@ def rounds_for_ranges(look: Look, alpha: float = ALPHA) -> int:
     return next((n for n in range(LEAST_RANGES, need) if 2 / math.comb(2 * n, n) <= left), need)
 
 
-def apart(
+def far_ratio(
     one: Floats, other: Floats, look: Look, alpha: float = ALPHA, at_least: tuple[Floats, Floats] | None = None
 ) -> Interval | None:
     """The log ratio of two sides whose blocks are far apart, with its interval; None where they are not, or too few.
@@ -186,7 +186,7 @@ def apart(
 
 
 def confidence_of_ranges(rounds: int) -> float:
-    """With which probability the interval of `apart` holds the median ratio, at least."""
+    """With which probability the interval of `far_ratio` holds the median ratio, at least."""
     return 1 - 2.0 ** (1 - rounds)
 
 

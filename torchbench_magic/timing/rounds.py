@@ -16,7 +16,7 @@ from .intervals import (
     ALPHA,
     APART,
     Look,
-    apart,
+    far_ratio,
     log_ratio_interval,
     median_interval,
     rounds_for_an_interval,
@@ -572,7 +572,7 @@ class Rounds:
         if not few or self.plan.goes_on:
             return False
         own, base = map(np.array, entry.paired)
-        found = apart(own, base, entry.look, self._level)
+        found = far_ratio(own, base, entry.look, self._level)
         # not at the limit itself, where the seconds of the result may round to the other side of it
         return found is not None and max(found.low, -found.high) > math.log(APART) + 1e-9
 

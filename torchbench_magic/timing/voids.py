@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from torchbench_magic.arrays import Floats
 
-from .intervals import Interval, apart, median_interval, rounds_for_an_interval
+from .intervals import Interval, far_ratio, median_interval, rounds_for_an_interval
 from .samples import Blocks, Subject, paired_rounds
 from .verdict import DRIFT, is_open, verdict
 
@@ -108,7 +108,7 @@ class JudgedRatio(NamedTuple):
         interval: of the log ratio.
         count: rounds, or processes.
         void: why it decides nothing where the interval alone would.
-        by_ranges: the interval is that of the two sides' ranges (`intervals.apart`).
+        by_ranges: the interval is that of the two sides' ranges (`intervals.far_ratio`).
     """
 
     interval: Interval
@@ -261,7 +261,7 @@ def apart_by_work(blocks: Blocks, base: Blocks, subject: Subject, alpha: float) 
     )
     if len(wall[0]) != len(cpu[0]):
         return None
-    return apart(wall[0], wall[1], subject.look, alpha, at_least=cpu)
+    return far_ratio(wall[0], wall[1], subject.look, alpha, at_least=cpu)
 
 
 def judged_rounds(
@@ -280,7 +280,7 @@ def judged_rounds(
     clean = median_interval(log_ratios[~stalled], alpha, subject.look)
     interval = widened(both(narrow, clean) if stalled.any() else narrow, log_ratios, spell_factor(log_ratios))
     if not math.isfinite(narrow.width):
-        if (ranges := apart(sides[0], sides[1], subject.look, alpha)) is not None:
+        if (ranges := far_ratio(sides[0], sides[1], subject.look, alpha)) is not None:
             return JudgedRatio(ranges, len(log_ratios), by_ranges=True)
         need = rounds_for_an_interval(subject.look, alpha)
         return JudgedRatio(interval, len(log_ratios), Void("few-rounds", row, len(log_ratios), need))

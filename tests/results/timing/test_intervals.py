@@ -11,8 +11,8 @@ from torchbench_magic.timing.intervals import (
     ANYTIME,
     Interval,
     Look,
-    apart,
     confidence_of_ranges,
+    far_ratio,
     log_ratio_interval,
     median_interval,
     mixture_rank,
@@ -51,7 +51,7 @@ def test_ranges_of_exchangeable_blocks_are_apart_as_often_as_is_said(n: int) -> 
     """All ways to share 2 n blocks between two sides, each block ten times the last: two of them part the sides."""
     values = 10.0 ** np.arange(2 * n)
     ways = [np.isin(np.arange(2 * n), taken) for taken in itertools.combinations(range(2 * n), n)]
-    found = [apart(values[one], values[~one], "anytime") for one in ways]
+    found = [far_ratio(values[one], values[~one], "anytime") for one in ways]
     assert sum(each is not None for each in found) == 2
     assert len(ways) == math.comb(2 * n, n)
     assert 2 / len(ways) <= (1 - ANYTIME) * ALPHA
@@ -72,22 +72,22 @@ def test_both_rules_together_err_no_more_often_than_is_promised(look: Look) -> N
 def test_the_interval_of_ranges_holds_the_ratio_as_often_as_is_said_where_one_side_repeats_exactly() -> None:
     """Of 5 blocks, each as likely below its median as above, at least one lies on either side of it: 30 of 32 ways."""
     slow = 10.0 + np.array([*itertools.product((-1, 1), repeat=5)])
-    found = [apart(blocks, np.ones(5), "once") for blocks in slow]
+    found = [far_ratio(blocks, np.ones(5), "once") for blocks in slow]
     held = [each is not None and each.low <= math.log(10) <= each.high for each in found]
     assert np.mean(held) == confidence_of_ranges(5) == 0.9375
 
 
 def test_only_a_distance_of_three_times_between_all_blocks_is_far_apart() -> None:
     slow = np.array([3.1, 3.2, 3.3, 3.2, 3.1])
-    found = apart(slow, np.full(5, 1.0), "once")
+    found = far_ratio(slow, np.full(5, 1.0), "once")
     assert found is not None
     assert found.exp().low == pytest.approx(3.1)
     assert found.exp().high == pytest.approx(3.3)
-    turned = apart(np.full(5, 1.0), slow, "once")
+    turned = far_ratio(np.full(5, 1.0), slow, "once")
     assert turned is not None
     assert turned.exp().high == pytest.approx(1 / 3.1)
     for near in ([3.1, 3.2, 3.3, 3.2, 2.9], [3.1, 3.2, 3.3, 3.2], [3.1, 3.2, 3.3, 3.2, 0.0]):
-        assert apart(np.array(near), np.full(len(near), 1.0), "once") is None
+        assert far_ratio(np.array(near), np.full(len(near), 1.0), "once") is None
 
 
 def test_the_mixture_cannot_decide_below_twelve_rounds() -> None:
