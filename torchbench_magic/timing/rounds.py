@@ -320,9 +320,9 @@ class Rounds:
         self._primed = priming(entries, held_up=self.held_up) if self.before is None else {}
         for entry in entries:
             self._budget(entry)
-        others, least_ns = [e for e in entries if e is not self.base], SLACK * plan.min_run_time * 1e9
-        self._scarce_ns = least_ns / max(1, min(e.rounds_needed for e in others))
-        self._fill_ns = least_ns / max(1, min(map(self._fewest, others)))
+        others = [e for e in entries if e is not self.base]
+        self._scarce_ns = SLACK * plan.min_run_time * 1e9 / max(1, min(e.rounds_needed for e in others))
+        self._fewest = max(1, min(map(self._fewest_of, others)))
 
     def _cost_ns(self, entry: Entry) -> float:
         """What a block is planned to take, priming included."""
@@ -357,7 +357,7 @@ class Rounds:
         """The error rate of one comparison, at its strictest."""
         return ALPHA / max(1, self.family)
 
-    def _fewest(self, entry: Entry) -> int:
+    def _fewest_of(self, entry: Entry) -> int:
         """Rounds after which it is likely to be judged at the earliest."""
         times = [e.call_ns for e in (entry, self.base) if e is not None]
         is_far = max(times) > 1.5 * APART * min(times)  # their ranges are nearer than their medians
@@ -410,6 +410,12 @@ class Rounds:
     def _live(self) -> list[Entry]:
         return [e for e in self.entries if not e.settled or e is self.base]
 
+    def _fill_ns(self, entry: Entry) -> float:
+        """What an entry is given of a round where rounds are scarce: what makes up its minimum over those to come. So
+        it is never the fast side that asks for one more call of the slow one."""
+        missing = (entry.min_ns - entry.spent_ns) / max(1, self._fewest - entry.rounds)
+        return SLACK * max(missing, self.plan.min_run_time * 1e9 / self._fewest)
+
     def _participants(self) -> list[_Part]:
         """Who takes part in the next round."""
         if self.plan.rounds_asked is not None:
@@ -424,9 +430,10 @@ class Rounds:
         longest = max(e.block_ns for e in chosen)
         is_scarce, made = longest > self._scarce_ns, []
         for e in chosen:
-            times = max(1, int(longest / e.block_ns + 0.01))
+            block_ns = max(e.seen_ns * e.calls, LEAST * e.block_ns) if is_scarce else e.block_ns
+            times = max(1, int(longest / block_ns + 0.01))
             if is_scarce:
-                times = max(1, min(times, round(self._fill_ns / e.block_ns)))
+                times = max(1, min(times, round(self._fill_ns(e) / block_ns)))
             whole = is_scarce and e.target_ns > 0  # else the number of its calls was given
             made.append(_Part(e, 1, times * e.calls) if whole else _Part(e, min(MOST_BLOCKS, times), e.calls))
         return made

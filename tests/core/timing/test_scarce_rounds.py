@@ -122,3 +122,13 @@ def test_code_whose_number_of_calls_is_given_has_several_blocks_instead() -> Non
     result = pair(FakeClock(), 250_000, 2_500, cold=True)
     assert set(result.samples["number"]) == {1}
     assert result.frame["verdict"][1] == "faster"
+
+
+def test_calls_that_become_faster_than_in_the_warm_up_ask_for_no_more_rounds() -> None:
+    """The fast side's minimum is made up in the rounds that are left, whatever its first blocks took."""
+    clock = FakeClock()
+    costs = clock.sequence([10_000.0] * 8 + [4_000.0])
+    bodies = {"slow": "clock.work(1_000_000)", "fast": "clock.work(next(costs))"}
+    result = timed(clock, bodies, names={"costs": costs}, min_run_time=0.2)
+    assert rounds_of(result) == [rounds_for_ranges("once")] * 2
+    assert result.samples.groupby("measurement")["wall"].sum()[1] >= 0.19
