@@ -198,8 +198,8 @@ class Comparison(Storable):
             return found
         ranges = apart_by_work(self._blocks[row], self._blocks[base], self.subjects[row], level)
         if ranges is not None:
-            return JudgedRatio(ranges, found.count, by_ranges=True)
-        return JudgedRatio(found.interval, found.count, void)
+            return JudgedRatio(ranges, found.number, by_ranges=True)
+        return JudgedRatio(found.interval, found.number, void)
 
     def _paired(self, row: int, base: int) -> tuple[Floats, tuple[Floats, Floats]]:
         """Of each round in which both rows took part, the log ratio with the effect of the order taken out, and the
@@ -263,7 +263,7 @@ class Comparison(Storable):
         """Row -> rounds, of those whose word is by the ranges of both sides, since the rounds were too few for an
         interval by ranks or the blocks waited for a core: every block of one took at least three times as long as every
         block of the other (`intervals.far_ratio`, `voids.apart_by_work`)."""
-        decided = {i: one.count for i, one in self._judged.items() if one.by_ranges and i not in self.unpaired}
+        decided = {i: one.number for i, one in self._judged.items() if one.by_ranges and i not in self.unpaired}
         return {i: rounds for i, rounds in decided.items() if str(self._frame["verdict"][i]) in ("faster", "slower")}
 
     @cached_property
@@ -320,7 +320,7 @@ class Comparison(Storable):
         how = "processes" if self.is_over_processes(i) else "paired"
         if i == base:
             return judgement(1.0, 1.0, 1.0, "baseline", how)
-        interval, rounds = self._judged[i].interval, self._judged[i].count
+        interval, rounds = self._judged[i].interval, self._judged[i].number
         known = interval.exp() if rounds else Interval(math.nan, math.nan, math.nan)
         of_base = self.call_times(base)  # none, where the run was interrupted in its first round
         near = median < subject.near_loop or (len(of_base) > 0 and float(np.median(of_base)) < subject.near_loop)

@@ -106,13 +106,13 @@ class JudgedRatio(NamedTuple):
 
     Attributes:
         interval: of the log ratio.
-        count: rounds, or processes.
+        number: rounds, or processes.
         void: why it decides nothing where the interval alone would.
         by_ranges: the interval is that of the two sides' ranges (`intervals.far_ratio`).
     """
 
     interval: Interval
-    count: int
+    number: int
     void: Void | None = None
     by_ranges: bool = False
 
