@@ -1,7 +1,7 @@
 """Can a timing be trusted: false alarms, errors, power and bias, with torch's own sequential runs beside.
 
 ``python tests/benchmarks/timing.py [SECTION ...]`` runs some sections only: aa, error, slow, power, bias,
-reproducibility, mixed. Each prints a table and writes ``results/timing_SECTION.json``.
+reproducibility, mixed, far, far_busy. Each prints a table and writes ``results/timing_SECTION.json``.
 
 "Idle" trials during which other processes used more than 0.15 cores are thrown away unseen and made again; how many
 is written down. "Loaded" is five busy processes beside, on two cores.
@@ -364,7 +364,54 @@ def mixed() -> int:
     return record("timing_mixed", figures, min_run_time=1.0, disturbed=trials.disturbed)
 
 
-SECTIONS = {f.__name__: f for f in (aa, error, slow, power, bias, reproducibility, mixed)}
+PAIRS = {
+    "1 us": (1e-6, (3, 10)),  # more would be near the loop's own cost, where no verdict is given
+    "1 ms": (1e-3, (3, 10, 100, 1000)),
+    "50 ms": (0.05, (3, 10, 100, 1000)),
+    "0.5 s": (0.5, (3, 10, 100, 1000)),
+    "2 s": (2.0, (3, 100)),
+}
+"""A call of the slow side -> seconds, times that the fast one is faster."""
+
+
+def far() -> int:
+    """A loop beside one of many times as many turns: decided, right, and after how many seconds of waiting."""
+    return _far(0, "timing_far")
+
+
+def far_busy() -> int:
+    """The same beside two busy processes."""
+    return _far(2, "timing_far_busy")
+
+
+def _far(busy: int, name: str) -> int:
+    per = Timer("for i in range(1000): pass").blocked_autorange(min_run_time=0.2).median / 1000
+    figures: list[Figure] = []
+    right, details = 0, []
+    with busy_processes(busy):
+        for slow, (slow_s, all_times) in PAIRS.items():
+            for times in all_times:
+                turns = [round(slow_s / per / of) for of in (1, times)]
+                texts = {f"{n} turns": f"for i in range({n}): pass" for n in turns}
+                began = time.perf_counter()
+                made = compare(texts, threads=1)
+                seconds = time.perf_counter() - began
+                last, others = made.frame.iloc[1], made.subjects[0].contention
+                right += last["verdict"] == "faster"
+                rule = "ranges" if made.by_ranges else "ranks"
+                rounds = int(made.samples["round"].nunique())
+                cores = round(others.ext, 2) if others is not None else None
+                details.append([slow, times, str(last["verdict"]), rounds, rule, cores, 1 / last["ratio"]])
+                ends = (1 / last["ratio_high"], 1 / last["ratio_low"]) if last["ratio_low"] > 0 else None
+                title = f"{slow}, {times} times: {last['verdict']} by {rule}, {rounds} rounds"
+                figures.append(Figure(title, seconds, "s", at_most=2 if slow_s < 0.1 else 30, spread=ends))
+                print(*figures[-1].row(), cores, flush=True)
+    figures.append(Figure("decided and right, of all", right, "pairs", at_least=len(details)))
+    said = "slow call, times, verdict, rounds, rule, cores that others used, ratio"
+    return record(name, figures, range="the interval of the ratio", busy=busy, nice=os.nice(0), **{said: details})
+
+
+SECTIONS = {f.__name__: f for f in (aa, error, slow, power, bias, reproducibility, mixed, far, far_busy)}
 
 
 def main() -> int:

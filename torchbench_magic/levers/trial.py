@@ -30,9 +30,11 @@ from torchbench_magic.process.settings import ProcessState, measured_alone
 from torchbench_magic.process.torch_import import import_torch
 from torchbench_magic.results import Doubt, Insight
 from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.intervals import ALPHA, rounds_for_an_interval
 from torchbench_magic.timing.plan import MOST_THREADS, Plan
 from torchbench_magic.timing.point_run import LeftBySetup, TimedBlocks
 from torchbench_magic.timing.python_bodies import PythonBodies
+from torchbench_magic.timing.rounds import STRETCH_S
 from torchbench_magic.timing.run import Collected
 from torchbench_magic.timing.samples import AS_IT_IS, Trial
 from torchbench_magic.timing.sweep import Point
@@ -91,9 +93,8 @@ __all__ = [
 # ``--try``: the body as it is against the body under each lever, side by side.
 
 WHOLE_S = 16.0
-"""Seconds that slow code is sampled for, all levers together, where no maximum is asked for."""
-SLOW_ROUNDS = 12
-"""Calls of each alternative that a verdict of slow code takes."""
+"""Seconds that code is sampled for, all levers together, which is too slow for a verdict (`STRETCH_S`) and where no
+maximum is asked for."""
 _OF_LEVERS = frozenset({"changes-state", "changes-threads"})
 
 
@@ -215,14 +216,15 @@ def _tried(trials: Trials, task: Task, point: Point | None) -> PythonBodies:
 
 
 def _plan(plan: Plan, trials: Trials, alternatives: int) -> Plan:
-    """The plan of the timing: state is put back where the body changes it, and slow code ends in good time."""
+    """The plan of the timing: state is put back where the body changes it, and code ends in good time that is too slow
+    for the rounds of a verdict."""
     made = replace(plan, restore=plan.restore or trials.restores)
     if alternatives == 1:
         made = replace(made, description=AS_IT_IS)
     is_open = plan.max_run_time is None and not plan.goes_on and plan.rounds_asked is None
-    each = max(plan.min_run_time, WHOLE_S / alternatives)
-    if is_open and SLOW_ROUNDS * trials.call_seconds > each:
-        made = replace(made, max_run_time=each)
+    rounds = rounds_for_an_interval("once", ALPHA / max(1, alternatives - 1))
+    if is_open and rounds * trials.call_seconds > STRETCH_S:
+        made = replace(made, max_run_time=max(plan.min_run_time, WHOLE_S / alternatives))
     return made
 
 

@@ -36,7 +36,7 @@ from .samples import (
     with_trials,
 )
 from .verdict import RUNS, SPAN, Evidence, Range, Unpaired, is_open, judged, range_of_windows, rounds_to_decide, verdict
-from .voids import Void, judged_rounds, row_void, unlike_blocks
+from .voids import JudgedRatio, Void, apart_by_work, judged_rounds, row_void, unlike_blocks
 
 if TYPE_CHECKING:
     from torch.utils.benchmark import Measurement
@@ -171,9 +171,9 @@ class Comparison(Storable):
         return next((i for i in rows if self.subjects[i].description == self.baseline), None)
 
     @cached_property
-    def _judged(self) -> dict[int, tuple[Interval, int, Void | None]]:
-        """Row -> (interval of its log ratio to the baseline, rounds, why it decides nothing where these would)."""
-        pairs: dict[int, Callable[[float], tuple[Interval, int, Void | None]]] = {}
+    def _judged(self) -> dict[int, JudgedRatio]:
+        """Row -> what its rounds, or processes, say of its ratio to the baseline."""
+        pairs: dict[int, Callable[[float], JudgedRatio]] = {}
         for rows in self.groups.values():
             base = self._baseline_of(rows)
             if base is None:
@@ -186,9 +186,20 @@ class Comparison(Storable):
                 else:
                     cores = self.cores_of(i)
                     pairs[i] = partial(judged_rounds, *self._paired(i, base), self.subjects[i], cores, self.margin, i)
-        excluded = lambda level: sum(one(level)[0].low > 0 or one(level)[0].high < 0 for one in pairs.values())
+        excluded = lambda level: sum(i.low > 0 or i.high < 0 for i in (one(level).interval for one in pairs.values()))
         level = holm_level(excluded, max(self.family, len(pairs)))
-        return {i: one(level) for i, one in pairs.items()}
+        return {i: self._unless_stalled(i, one(level), level) for i, one in pairs.items()}
+
+    def _unless_stalled(self, row: int, found: JudgedRatio, level: float) -> JudgedRatio:
+        """What is left of it where the typical block of a side waited for a core."""
+        base = self._baseline_of(self.beside(row))
+        void = self.stalled.get(row) or (self.stalled.get(base) if base is not None else None)
+        if base is None or void is None or self.is_over_processes(row):
+            return found
+        ranges = apart_by_work(self._blocks[row], self._blocks[base], self.subjects[row], level)
+        if ranges is not None:
+            return JudgedRatio(ranges, found.number, by_ranges=True)
+        return JudgedRatio(found.interval, found.number, void)
 
     def _paired(self, row: int, base: int) -> tuple[Floats, tuple[Floats, Floats]]:
         """Of each round in which both rows took part, the log ratio with the effect of the order taken out, and the
@@ -236,15 +247,24 @@ class Comparison(Storable):
             base = self.base_row(i)
             if base is None or base == i:
                 continue
-            void = self.stalled.get(i) or self.stalled.get(base)
+            is_apart = i in self._judged and self._judged[i].by_ranges
+            void = None if is_apart else self.stalled.get(i) or self.stalled.get(base)
             if self.is_over_processes(i) and i not in self.unpaired:
-                void = self._judged[i][2]
+                void = self._judged[i].void
             elif void is None and i not in self.unpaired:
                 void = unlike_blocks(i, self._blocks[i], self._blocks[base], subject, self.cores_of(i))
-                void = void or (None if self._is_used_up(i) else self._judged[i][2])
+                void = void or (None if self._is_used_up(i) else self._judged[i].void)
             if void is not None:
                 found[i] = void
         return found
+
+    @cached_property
+    def by_ranges(self) -> Mapping[int, int]:
+        """Row -> rounds, of those whose word is by the ranges of both sides, since the rounds were too few for an
+        interval by ranks or the blocks waited for a core: every block of one took at least three times as long as every
+        block of the other (`intervals.far_ratio`, `voids.apart_by_work`)."""
+        decided = {i: one.number for i, one in self._judged.items() if one.by_ranges and i not in self.unpaired}
+        return {i: rounds for i, rounds in decided.items() if str(self._frame["verdict"][i]) in ("faster", "slower")}
 
     @cached_property
     def of_this_kernel(self) -> tuple[int, ...]:
@@ -300,7 +320,7 @@ class Comparison(Storable):
         how = "processes" if self.is_over_processes(i) else "paired"
         if i == base:
             return judgement(1.0, 1.0, 1.0, "baseline", how)
-        interval, rounds, _ = self._judged[i]
+        interval, rounds = self._judged[i].interval, self._judged[i].number
         known = interval.exp() if rounds else Interval(math.nan, math.nan, math.nan)
         of_base = self.call_times(base)  # none, where the run was interrupted in its first round
         near = median < subject.near_loop or (len(of_base) > 0 and float(np.median(of_base)) < subject.near_loop)
@@ -312,7 +332,7 @@ class Comparison(Storable):
         """Row -> seconds more of waiting that would settle an undecided verdict; inf at the margin, nan when not known.
         Not of rows of `voids`, but of those of too few rounds: more of the same decides nothing."""
         more: dict[int, float] = {}
-        for i, (interval, rounds, _) in self._judged.items():
+        for i, (interval, rounds, _, _) in self._judged.items():
             stands = i not in self.voids or self.voids[i].cause in ("few-rounds", "few-processes")
             may_go_on = rounds and i not in self.unpaired and stands and not self._is_used_up(i)
             if may_go_on and is_open(verdict(interval, self.margin)):

@@ -8,7 +8,9 @@ Sources:
       Statistics*, 3rd ed., section 7.1;
     * any number of looks: the Beta(a, a) mixture of sign-test martingales with Ville's inequality (Robbins 1970;
       Howard et al., "Time-uniform, nonparametric, nonasymptotic confidence sequences", Ann. Statist. 2021). The
-      interval is valid whenever one stops, which a fixed-n interval is not.
+      interval is valid whenever one stops, which a fixed-n interval is not;
+    * sides that are far apart, after fewer rounds than either needs: the ranges of their blocks, the extreme case of
+      Wilcoxon's rank sum ("Individual comparisons by ranking methods", Biometrics Bulletin 1945). See `far_ratio`.
 """
 
 from __future__ import annotations
@@ -27,15 +29,18 @@ from torchbench_magic.arrays import Floats
 
 __all__ = [
     "ALPHA",
+    "APART",
     "Interval",
     "Look",
+    "far_ratio",
+    "confidence_of_ranges",
     "holm_level",
     "log_ratio_interval",
     "median_interval",
     "mixture_rank",
     "order_rank",
     "rounds_for_an_interval",
-    "rounds_for_one_look",
+    "rounds_for_ranges",
     "without_order_effect",
 ]
 
@@ -45,6 +50,12 @@ ANYTIME = 0.4
 """Share of the error rate that a run which may stop at any time is tested at: 2 % where 5 % is promised. The martingale
 holds its level for independent rounds; those of a shared machine are nearly so, and a run stops at the first look
 that decides. At 5 %, 18 of 900 comparisons of identical code at 2 threads, idle or beside a busy process, were so."""
+APART = 3.0
+"""How many times every block of one side takes every block of the other, where their ranges decide. Exchangeable blocks
+need no such distance; it is there for what the machine does to some of them."""
+LEAST_RANGES = 5
+"""Of fewer rounds the interval may hold the ratio with less than 90 %: a side that repeats exactly has no range of its
+own, and that of the other holds its median with ``1 - 2**(1 - n)`` only."""
 MIXTURE_A = 5.0  # found best of 5, 30, 100: fewest false alarms and the shortest time to a true +2 %
 
 Look = Literal["anytime", "once"]
@@ -116,16 +127,8 @@ def mixture_rank(n: int, alpha: float = ALPHA, a: float = MIXTURE_A) -> int:
 
 
 @lru_cache(maxsize=64)
-def rounds_for_one_look(alternatives: int, alpha: float = ALPHA) -> int:
-    """How many rounds an exact interval needs at least: 6 for two alternatives, 7 for three."""
-    n = 1
-    while order_rank(n, alpha / max(1, alternatives - 1)) < 0:
-        n += 1
-    return n
-
-
 def rounds_for_an_interval(look: Look, alpha: float = ALPHA) -> int:
-    """How many rounds `median_interval` needs at least for ends that are not infinite."""
+    """How many rounds `median_interval` needs at least for ends that are not infinite: of one look 6 at 5 %."""
     n = 1
     while (order_rank(n, alpha) if look == "once" else mixture_rank(n, ANYTIME * alpha)) < 0:
         n += 1
@@ -143,6 +146,48 @@ def median_interval(values: Floats, alpha: float = ALPHA, look: Look = "once") -
     if k < 0:
         return Interval(median, -math.inf, math.inf)
     return Interval(median, float(ordered[k]), float(ordered[n - 1 - k]))
+
+
+@lru_cache(maxsize=64)
+def rounds_for_ranges(look: Look, alpha: float = ALPHA) -> int:
+    """How many rounds `far_ratio` needs at least: 5 at 5 %.
+
+    Of n exchangeable blocks on either side, all of one are longer than all of the other by chance with probability
+    ``2 n! n! / (2 n)!``. That may take what the intervals leave of the error rate, since either rule may give the word:
+    1 - `ANYTIME` of it where a run may stop at any time; of one look what the smallest interval, by n equal signs, does
+    not use: ``alpha - 2**(1 - n)``. More looks at the ranges add nothing: ranges that are apart after n rounds were so
+    after every number before. Never more rounds than an interval needs, nor fewer than `LEAST_RANGES`.
+    """
+    need = rounds_for_an_interval(look, alpha)
+    left = (1 - ANYTIME) * alpha if look == "anytime" else alpha - 2.0 ** (1 - need)
+    return next((n for n in range(LEAST_RANGES, need) if 2 / math.comb(2 * n, n) <= left), need)
+
+
+def far_ratio(
+    one: Floats, other: Floats, look: Look, alpha: float = ALPHA, at_least: tuple[Floats, Floats] | None = None
+) -> Interval | None:
+    """The log ratio of two sides whose blocks are far apart, with its interval; None where they are not, or too few.
+
+    The interval is that of the ranges, from the shortest of one over the longest of the other to the opposite. Where a
+    factor is all that differs, it holds the factor with probability ``1 - 2 n! n! / (2 n)!``: 99.2 % of 5 rounds. In
+    any case it holds the median ratio with ``1 - 2**(1 - n)``, 93.8 %, as the ratios of all rounds lie within.
+
+    Args:
+        one, other: the time of a call in each round, one value a round, in one unit.
+        at_least: of either, what its times may be short of, where these are too long; None is the times themselves.
+    """
+    least = [float(np.min(times, initial=math.inf)) for times in at_least or (one, other)]
+    if len(one) < rounds_for_ranges(look, alpha) or not min(least) > 0:
+        return None
+    low, high = math.log(least[0] / float(np.max(other))), math.log(float(np.max(one)) / least[1])
+    if low < math.log(APART) and high > -math.log(APART):
+        return None
+    return Interval(float(np.median(np.log(one) - np.log(other))), low, high)
+
+
+def confidence_of_ranges(rounds: int) -> float:
+    """With which probability the interval of `far_ratio` holds the median ratio, at least."""
+    return 1 - 2.0 ** (1 - rounds)
 
 
 def log_ratio_interval(log_ratios: Floats, comparisons: int, look: Look, alpha: float = ALPHA) -> Interval:

@@ -13,7 +13,7 @@ from torchbench_magic.arrays import Floats
 
 from .intervals import ALPHA, Interval, Look, median_interval, order_rank, without_order_effect
 from .samples import Blocks, paired_rounds
-from .voids import Void
+from .voids import JudgedRatio, Void
 
 __all__ = [
     "TABLE",
@@ -75,12 +75,12 @@ class ProcessRatios:
         left_out = {one for place, one in self._void if place in (row, base)}
         return {one: float(np.median(logs)) for one, logs in self.rounds(row, base).items() if one not in left_out}
 
-    def judged(self, row: int, base: int, alpha: float) -> tuple[Interval, int, Void | None]:
+    def judged(self, row: int, base: int, alpha: float) -> JudgedRatio:
         """As `timing.voids.judged_rounds`: the interval over processes, how many, whether they are too few."""
         logs = np.array([*self.logs(row, base).values()])
         interval, every = over_processes(logs, alpha), len(np.unique(self._blocks[row].process))
         known = math.isfinite(interval.width) and 2 * len(logs) >= every  # few that were not disturbed are a selection
-        return interval, len(logs), None if known else Void("few-processes", row, len(logs), every)
+        return JudgedRatio(interval, len(logs), None if known else Void("few-processes", row, len(logs), every))
 
     def table(self, bases: Mapping[int, int | None], looks: Sequence[Look]) -> pd.DataFrame:
         """See ``Comparison.processes``.

@@ -276,6 +276,7 @@ def _row(comparison: Comparison, at: int, row: dict[Any, Any]) -> dict[str, Any]
         "verdict": row["verdict"] if isinstance(row["verdict"], str) else None,
         "baseline": None if base is None else plain_value(alternative_name(comparison, base), _LONGEST_NAME),
         "method": row["method"] if isinstance(row["method"], str) else None,
+        "decided_by": "ranges" if at in comparison.by_ranges else None,
         "samples": int(row["samples"]),
         "source_id": source_id(subject.before, subject.stmt),
         **{name: finite_number(row.get(name)) for name in _FIGURES},

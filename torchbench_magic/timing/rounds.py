@@ -8,10 +8,21 @@ import statistics
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from .intervals import Look, log_ratio_interval, median_interval, rounds_for_one_look, without_order_effect
+from .intervals import (
+    ALPHA,
+    APART,
+    Look,
+    far_ratio,
+    log_ratio_interval,
+    median_interval,
+    rounds_for_an_interval,
+    rounds_for_ranges,
+    without_order_effect,
+)
 from .plan import Plan
 from .samples import Samples
 from .timed_loop import BlockRequest, Steps, Timeable
@@ -21,6 +32,7 @@ __all__ = [
     "BLOCK_NS",
     "CHECKED",
     "DEVICE_BLOCK_NS",
+    "STRETCH_S",
     "WOKEN_CALLS",
     "Entry",
     "is_misplanned",
@@ -86,9 +98,12 @@ class Entry:
         calls: calls in a block.
         fixed_ns, loop_ns: (wall, cpu) that an empty block costs, and that the loop adds a call.
         target_ns: what a block is to take; 0 where the number of its calls is given.
+        paired: the time of a call and that of the baseline's, of each round that both took part in.
         look: free to stop at any time, or one look at the end.
         rounds_wanted: rounds of a one-look interval, fixed before the first sample.
+        rounds_needed: the fewest that give an interval.
         min_ns, max_ns: bounds of ``spent_ns``.
+        limit_ns: the bound in place of ``max_ns`` until it has had the rounds that it needs.
         spent_ns: wall time that its user has waited for it: its warm-up, its blocks with what is around them (priming,
             what runs before a block, Python's own work), and its share of what goes on between rounds.
     """
@@ -102,8 +117,10 @@ class Entry:
     target_ns: float = 0.0
     look: Look = "anytime"
     rounds_wanted: int = 0
+    rounds_needed: int = 0
     min_ns: float = 0.0
     max_ns: float = 0.0
+    limit_ns: float = 0.0
     spent_ns: float = 0.0
     rounds: int = 0
     calls_made: int = 0
@@ -114,7 +131,7 @@ class Entry:
     waited_ns: float = 0.0
     settled: bool = False
     next_look: int = FIRST_LOOK
-    log_ratios: array[float] = field(default_factory=_floats)
+    paired: tuple[array[float], array[float]] = field(default_factory=lambda: (_floats(), _floats()))
     before_base: list[bool] = field(default_factory=list)
     times: array[float] = field(default_factory=_floats)
 
@@ -123,13 +140,17 @@ class Entry:
         return max(self.call_ns * self.calls, 1.0)
 
     @property
+    def most_ns(self) -> float:
+        """The bound of ``spent_ns`` as things stand."""
+        return self.limit_ns if not self.settled and self.rounds < self.rounds_needed else self.max_ns
+
+    @property
     def seen_ns(self) -> float:
         """A call by its rounds so far, by the warm-up before them; that may have met a stall and the rounds none."""
         return min(self.call_ns, statistics.median(self.times)) if self.times else self.call_ns
 
-    def net(self, wall: int, cpu: int) -> tuple[float, float]:
-        """Take clock cost and empty loop out of a reading; never below zero."""
-        n = self.calls
+    def net(self, wall: int, cpu: int, n: int) -> tuple[float, float]:
+        """Take clock cost and empty loop of n calls out of a reading; never below zero."""
         return (
             max(0.0, wall - self.fixed_ns[0] - n * self.loop_ns[0]),
             max(0.0, cpu - self.fixed_ns[1] - n * self.loop_ns[1]),
@@ -200,10 +221,18 @@ def is_misplanned(entries: Sequence[Entry], call_ns: Mapping[int, float]) -> boo
 #
 # Time is shared fairly among alternatives of very different speed: one takes part in a round only while it has not
 # had more time than the others, and beside a slow one a fast one runs several blocks in that round.
+#
+# Where calls are slow, rounds are scarce, and the slow side sets how many there are. Every alternative takes part until
+# it has had the rounds without which there is no interval, whatever time they take, up to `STRETCH_S`. A fast one is
+# given no more time in such a round than makes up its minimum over the fewest rounds: in one block, since many short
+# ones beside a call of a second cost as much again, and each holds less of what disturbs that call.
 
 LOOK_GROWTH = 1.1
 FEW_ROUNDS = 20
 STRETCH_S = 30.0
+"""Seconds of an alternative's rounds, for as long as there are too few of them."""
+SLACK = 1.1
+"""A block that is to make up a part of the minimum is so much longer: calls become faster than the warm-up found."""
 LONE_ROUNDS = 3
 MOST_BLOCKS = 128
 LEAST = 0.1
@@ -238,6 +267,14 @@ class Around:
     enter: Callable[[int], bool] = lambda measurement: False
     compiled: Callable[[], tuple[int, int]] = lambda: (0, 0)
     held_up: bool = False
+
+
+class _Part(NamedTuple):
+    """What an alternative has in a round: so many blocks of so many calls."""
+
+    entry: Entry
+    blocks: int
+    calls: int
 
 
 class Rounds:
@@ -283,6 +320,9 @@ class Rounds:
         self._primed = priming(entries, held_up=self.held_up) if self.before is None else {}
         for entry in entries:
             self._budget(entry)
+        others = [e for e in entries if e is not self.base]
+        self._scarce_ns = SLACK * plan.min_run_time * 1e9 / max(1, min(e.rounds_needed for e in others))
+        self._fewest = max(1, min(map(self._fewest_of, others)))
 
     def _cost_ns(self, entry: Entry) -> float:
         """What a block is planned to take, priming included."""
@@ -291,21 +331,37 @@ class Rounds:
 
     def _budget(self, entry: Entry) -> None:
         """Fix how long an entry is sampled, and whether it is looked at once or at any time."""
-        plan, k = self.plan, len(self.entries)
+        plan = self.plan
         entry.min_ns = entry.spent_ns + plan.min_run_time * 1e9  # of rounds: warming up alone decides nothing
-        need = rounds_for_one_look(self.family + 1) if k > 1 else LONE_ROUNDS
         if plan.max_run_time is not None:
-            entry.max_ns = plan.max_run_time * 1e9
-        elif plan.goes_on:
-            entry.max_ns = max(5e9 * plan.min_run_time, entry.min_ns, STRETCH_S * 1e9)
+            entry.max_ns = entry.limit_ns = plan.max_run_time * 1e9
         else:
-            stretched = entry.spent_ns + min(STRETCH_S * 1e9, 1.1 * need * self._cost_ns(entry))
-            entry.max_ns = max(5e9 * plan.min_run_time, entry.min_ns, stretched)
+            entry.max_ns = max(5e9 * plan.min_run_time, entry.min_ns)
+            entry.limit_ns = max(entry.max_ns, entry.spent_ns + STRETCH_S * 1e9)
+            if plan.goes_on:
+                entry.max_ns = entry.limit_ns = max(entry.max_ns, STRETCH_S * 1e9)
         if plan.rounds_asked is not None:
             entry.look, entry.rounds_wanted = "once", plan.rounds_asked
-        elif entry.max_ns / self._pair_ns(entry) < FEW_ROUNDS and not plan.goes_on:
+            return
+        if entry.max_ns / self._pair_ns(entry) < FEW_ROUNDS and not plan.goes_on:
             entry.look = "once"
-            entry.rounds_wanted = max(need, math.floor(plan.min_run_time * 1e9 / self._pair_ns(entry)))
+        entry.rounds_needed = LONE_ROUNDS
+        if len(self.entries) > 1:
+            entry.rounds_needed = rounds_for_an_interval(entry.look, self._level)
+        if entry.look == "once":
+            planned = math.floor(plan.min_run_time * 1e9 / self._pair_ns(entry))
+            entry.rounds_wanted = max(entry.rounds_needed, planned)
+
+    @property
+    def _level(self) -> float:
+        """The error rate of one comparison, at its strictest."""
+        return ALPHA / max(1, self.family)
+
+    def _fewest_of(self, entry: Entry) -> int:
+        """Rounds after which it is likely to be judged at the earliest."""
+        times = [e.call_ns for e in (entry, self.base) if e is not None]
+        is_far = max(times) > 1.5 * APART * min(times)  # their ranges are nearer than their medians
+        return min(entry.rounds_needed, rounds_for_ranges(entry.look, self._level)) if is_far else entry.rounds_needed
 
     def _pair_ns(self, entry: Entry) -> float:
         """The block time that bounds how many rounds an entry can have: its own or the baseline's."""
@@ -319,8 +375,8 @@ class Rounds:
     @property
     def expected_ns(self) -> float:
         """What is planned now: the minimum, or the maximum once the minimum has passed."""
-        least = sum(max(e.min_ns, e.rounds_wanted * e.block_ns) for e in self.entries)
-        return least if self.time_ns < least else sum(entry.max_ns for entry in self.entries)
+        least = sum(max(e.min_ns, max(e.rounds_wanted, e.rounds_needed) * e.block_ns) for e in self.entries)
+        return least if self.time_ns < least else max(self.time_ns, sum(entry.max_ns for entry in self.entries))
 
     def turn(self, until_ns: float, between: Callable[[], None]) -> Steps[None]:
         """Run rounds for at least ``until_ns`` nanoseconds (at least one), or until all is done."""
@@ -336,8 +392,8 @@ class Rounds:
             between()
             now = self.wall()
             rest = max(0.0, (now - last) - (self.time_ns - known))
-            for entry, _ in order:
-                entry.spent_ns += rest / len(order)
+            for part in order:
+                part.entry.spent_ns += rest / len(order)
             last = now
             if self.ended_ns - start >= until_ns:
                 break
@@ -354,23 +410,41 @@ class Rounds:
     def _live(self) -> list[Entry]:
         return [e for e in self.entries if not e.settled or e is self.base]
 
-    def _participants(self) -> list[tuple[Entry, int]]:
-        """Who takes part in the next round, and with how many blocks."""
+    def _fill_ns(self, entry: Entry) -> float:
+        """What an entry is given of a round where rounds are scarce: what makes up its minimum over those to come. So
+        it is never the fast side that asks for one more call of the slow one."""
+        missing = (entry.min_ns - entry.spent_ns) / max(1, self._fewest - entry.rounds)
+        return SLACK * max(missing, self.plan.min_run_time * 1e9 / self._fewest)
+
+    def _participants(self) -> list[_Part]:
+        """Who takes part in the next round."""
         if self.plan.rounds_asked is not None:
-            return [(e, 1) for e in self.entries]
+            return [_Part(e, 1, e.calls) for e in self.entries]
         live = self._live()
         behind = min(e.spent_ns for e in live if e is not self.base or len(live) == 1)
-        chosen = [e for e in live if e is self.base or e.spent_ns <= behind + 0.5 * e.block_ns]
+        chosen = [
+            e
+            for e in live
+            if e is self.base or e.rounds < e.rounds_needed or e.spent_ns <= behind + 0.5 * e.block_ns
+        ]
         longest = max(e.block_ns for e in chosen)
-        return [(e, max(1, min(MOST_BLOCKS, int(longest / e.block_ns + 0.01)))) for e in chosen]
+        is_scarce, made = longest > self._scarce_ns, []
+        for e in chosen:
+            block_ns = max(e.seen_ns * e.calls, LEAST * e.block_ns) if is_scarce else e.block_ns
+            times = max(1, int(longest / block_ns + 0.01))
+            if is_scarce:
+                times = max(1, min(times, round(self._fill_ns(e) / block_ns)))
+            whole = is_scarce and e.target_ns > 0  # else the number of its calls was given
+            made.append(_Part(e, 1, times * e.calls) if whole else _Part(e, min(MOST_BLOCKS, times), e.calls))
+        return made
 
-    def _round(self) -> Steps[list[tuple[Entry, int]]]:
+    def _round(self) -> Steps[list[_Part]]:
         """Run one round; who took part in it."""
         order = self._participants()
         self.rng.shuffle(order)
         position, rows = 0, self.samples
         seen: dict[int, float] = {}
-        for entry, blocks in order:
+        for entry, blocks, calls in order:
             figures: list[float] = []
             for _ in range(blocks):
                 if figures and self._is_over:
@@ -386,25 +460,25 @@ class Rounds:
                 # one more at random: code whose calls differ in turns (a step for every second batch) would show each
                 # block the same ones of them, a block of one primed call only every second
                 primed += self._untimed.randrange(2) if primed else 0
-                wall, cpu = yield BlockRequest(entry.block, replica, entry.calls, primed)
+                wall, cpu = yield BlockRequest(entry.block, replica, calls, primed)
                 entry.faults += self.faults() - faults
                 entry.compiled += max(now - then for now, then in zip(self.compiled(), compiled, strict=True))
                 entry.wall_ns += wall
                 entry.waited_ns += self.waited_ns() if self.waited_ns is not None else 0.0
-                net_wall, net_cpu = entry.net(wall, cpu)
+                net_wall, net_cpu = entry.net(wall, cpu, calls)
                 rows.round.append(self.count)
                 rows.measurement.append(entry.measurement)
                 rows.wall.append(net_wall)
                 rows.cpu.append(net_cpu)
-                rows.number.append(entry.calls)
+                rows.number.append(calls)
                 rows.position.append(position)
                 figure = net_cpu if self.plan.clock == "cpu" else net_wall
                 if self.device_ns is not None:
                     figure = self.device_ns()
                     rows.device.append(figure)
                 position += 1
-                figures.append(figure / entry.calls)
-                entry.calls_made += entry.calls
+                figures.append(figure / calls)
+                entry.calls_made += calls
                 entry.untimed_calls += primed
                 entry.spent_ns += max(self.wall() - began, LEAST * entry.block_ns)
             entry.rounds += 1
@@ -419,18 +493,24 @@ class Rounds:
         """All the time is used up that the alternatives may take together. Alone, an alternative's own maximum does not
         bound a run: a baseline whose calls are far slower, by themselves or for a neighbour, takes its time in each
         round that the others still need."""
-        return self.plan.rounds_asked is None and self.time_ns >= sum(entry.max_ns for entry in self.entries)
+        if self.plan.rounds_asked is not None:
+            return False
+        is_given = self.plan.max_run_time is not None or self.plan.goes_on
+        if not is_given and self.base is not None and self.base.spent_ns >= self.base.limit_ns:
+            return True
+        return self.time_ns >= sum(entry.most_ns for entry in self.entries)
 
-    def _pair(self, order: list[tuple[Entry, int]], seen: dict[int, float]) -> None:
+    def _pair(self, order: list[_Part], seen: dict[int, float]) -> None:
         base = seen.get(id(self.base)) if self.base is not None else None
         if not base:
             return
         passed = False
-        for entry, _ in order:
+        for entry, *_ in order:
             if entry is self.base:
                 passed = True
             elif seen[id(entry)] > 0:
-                entry.log_ratios.append(math.log(seen[id(entry)] / base))
+                entry.paired[0].append(seen[id(entry)])
+                entry.paired[1].append(base)
                 entry.before_base.append(not passed)
 
     def _check_plan(self) -> None:
@@ -467,28 +547,41 @@ class Rounds:
         self.done = all(e.settled for e in self.entries if e is not self.base)
 
     def _leaves(self, entry: Entry) -> bool:
-        if entry.spent_ns >= entry.max_ns:
+        if entry.spent_ns >= entry.most_ns:
             return True
         if entry.spent_ns < entry.min_ns or (self.base is not None and self.base.spent_ns < self.base.min_ns):
             return False
+        if self._is_apart(entry):
+            return True
         if entry.look == "once":
             return entry.rounds >= entry.rounds_wanted
         if self.plan.adaptive is not None:
             return all(_relative_iqr(e.times) < self.plan.adaptive for e in (entry, self.base) if e is not None)
         if self.plan.until is None and (self.base is None or self._near_loop(entry)):
             return True
-        n = len(entry.times) if self.base is None else len(entry.log_ratios)
+        n = len(entry.times) if self.base is None else len(entry.paired[0])
         if n < entry.next_look:
             return False
         entry.next_look = max(n + 1, int(n * LOOK_GROWTH))
         if self.base is None:
             interval = median_interval(np.log(np.maximum(np.array(entry.times), 1e-3)), look="anytime")
         else:
-            paired = without_order_effect(np.array(entry.log_ratios), np.array(entry.before_base))
+            log_ratios = np.log(np.divide(*map(np.array, entry.paired)))
+            paired = without_order_effect(log_ratios, np.array(entry.before_base))
             interval = log_ratio_interval(paired, self.family, "anytime")
         if self.plan.until is not None:
             return interval.width <= math.log1p(self.plan.until)
         return not is_open(verdict(interval, self.plan.margin))
+
+    def _is_apart(self, entry: Entry) -> bool:
+        """Whether the ranges of the two sides decide, before there are rounds enough for an interval."""
+        few = 0 < len(entry.paired[0]) < entry.rounds_needed and entry.rounds_wanted <= entry.rounds_needed
+        if not few or self.plan.goes_on:
+            return False
+        own, base = map(np.array, entry.paired)
+        found = far_ratio(own, base, entry.look, self._level)
+        # not at the limit itself, where the seconds of the result may round to the other side of it
+        return found is not None and max(found.low, -found.high) > math.log(APART) + 1e-9
 
     def _near_loop(self, entry: Entry) -> bool:
         """Near the loop's own cost no verdict will ever be given: do not wait for one."""

@@ -19,6 +19,7 @@ from torchbench_magic.show.table import Axis, BuiltColumn, Cell, Column, Tone
 from .columns_view import process_dots
 from .comparison import Comparison
 from .curves import fixed_text
+from .intervals import APART, confidence_of_ranges
 from .samples import are_speeds
 from .scaling import Crossover, crossovers
 
@@ -315,10 +316,19 @@ def ratio_definition(comparison: Comparison, baseline: str) -> str:
     how = ", measured in adjacent blocks" if methods == {"paired"} else ""
     if methods == {"processes"}:
         how = ", measured in adjacent blocks; the ratio is the median over processes, with its interval"
+    how_few = ""
+    if comparison.by_ranges:
+        few = sorted({*comparison.by_ranges.values()})
+        rounds = f"{few[0]} to {few[-1]}" if len(few) > 1 else f"{few[0]}"
+        how_few = (
+            f" “By ranges”: decided by {rounds} rounds because every block of one took at least {APART:g} times as long"
+            " as every block of the other; the interval holds the ratios of any two blocks, and the median ratio with"
+            f" {min(99.9, 100 * confidence_of_ranges(few[0])):.3g} % or more."
+        )
     name, of = ("fast", f"time of {baseline} / time")
     if not are_speeds(comparison.frame["verdict"].dropna()):
         name, of = ("long", f"time / time of {baseline}")
-    return f"Times as {name} = {of} at the same point{how}. “same” means within ±{margin} %."
+    return f"Times as {name} = {of} at the same point{how}. “same” means within ±{margin} %.{how_few}"
 
 
 def _as_speed(record: Any) -> Any:
@@ -341,6 +351,8 @@ def _tone(verdict: str) -> Tone:
 def _more(comparison: Comparison, row: int) -> str:
     if row in comparison.voids:
         return "see below"
+    if row in comparison.by_ranges:
+        return "by ranges"
     seconds = comparison.undecided_seconds.get(row)
     if seconds is None:
         return ""

@@ -22,16 +22,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from torchbench_magic.arrays import Floats
 
-from .intervals import Interval, median_interval, rounds_for_an_interval
-from .samples import Blocks, Subject
+from .intervals import Interval, far_ratio, median_interval, rounds_for_an_interval
+from .samples import Blocks, Subject, paired_rounds
 from .verdict import DRIFT, is_open, verdict
 
 __all__ = [
@@ -39,7 +39,9 @@ __all__ = [
     "LEAST_WAIT",
     "SEVERAL",
     "WAITED",
+    "JudgedRatio",
     "Void",
+    "apart_by_work",
     "are_held_up",
     "judged_rounds",
     "row_void",
@@ -97,6 +99,22 @@ class Void:
     row: int
     low: float
     high: float
+
+
+class JudgedRatio(NamedTuple):
+    """What the rounds, or the processes, of a row say of its ratio.
+
+    Attributes:
+        interval: of the log ratio.
+        number: rounds, or processes.
+        void: why it decides nothing where the interval alone would.
+        by_ranges: the interval is that of the two sides' ranges (`intervals.far_ratio`).
+    """
+
+    interval: Interval
+    number: int
+    void: Void | None = None
+    by_ranges: bool = False
 
 
 def are_held_up(subject: Subject, cores: int) -> bool:
@@ -228,11 +246,29 @@ def far_apart(log_ratios: Floats) -> Interval | None:
     return Interval(float(np.median(log_ratios)), low, high) if low > far or high < -far else None
 
 
+def apart_by_work(blocks: Blocks, base: Blocks, subject: Subject, alpha: float) -> Interval | None:
+    """Two sides so far apart that no waiting explains it, though their typical blocks waited for a core; else None.
+
+    Waiting only adds to a time. Where one thread works, undisturbed a block takes its processor time at least and its
+    wall time at most. So the slow side's processor time is held against the wall time of the fast one. Not where
+    several threads do: one that spins at the end of a parallel region for another that waits uses its core for nothing.
+    """
+    if subject.contention is None or not subject.contention.wanted <= SEVERAL:
+        return None
+    wall, cpu = (
+        paired_rounds(*(replace(one, time=getattr(one, clock)) for one in (blocks, base))).seconds
+        for clock in ("wall", "cpu")
+    )
+    if len(wall[0]) != len(cpu[0]):
+        return None
+    return far_ratio(wall[0], wall[1], subject.look, alpha, at_least=cpu)
+
+
 def judged_rounds(
     log_ratios: Floats, sides: Sequence[Floats], subject: Subject, cores: int, margin: float, row: int, alpha: float
-) -> tuple[Interval, int, Void | None]:
-    """The interval of a log ratio that its rounds can answer for, their number, and why it decides nothing where the
-    rounds alone would decide.
+) -> JudgedRatio:
+    """The interval of a log ratio that its rounds can answer for, and why it decides nothing where the rounds alone
+    would decide. Of too few rounds for it the interval of the ranges, where these are far apart.
 
     Args:
         log_ratios: of each round, shape (rounds,).
@@ -244,12 +280,15 @@ def judged_rounds(
     clean = median_interval(log_ratios[~stalled], alpha, subject.look)
     interval = widened(both(narrow, clean) if stalled.any() else narrow, log_ratios, spell_factor(log_ratios))
     if not math.isfinite(narrow.width):
+        if (ranges := far_ratio(sides[0], sides[1], subject.look, alpha)) is not None:
+            return JudgedRatio(ranges, len(log_ratios), by_ranges=True)
         need = rounds_for_an_interval(subject.look, alpha)
-        return interval, len(log_ratios), Void("few-rounds", row, len(log_ratios), need)
+        return JudgedRatio(interval, len(log_ratios), Void("few-rounds", row, len(log_ratios), need))
     if not math.isfinite(interval.width) and not are_held_up(subject, cores):
         # in spells there is no interval by ranks, and none is needed: no state of the machine makes 1 of 17
         interval = far_apart(log_ratios) or interval
     word = verdict(interval, margin)
     unknown = is_open(word) and not math.isfinite(interval.width)
     stands = word == verdict(narrow, margin) and not unknown
-    return interval, len(log_ratios), None if stands else Void("unsteady", row, *range_of_parts(log_ratios))
+    void = None if stands else Void("unsteady", row, *range_of_parts(log_ratios))
+    return JudgedRatio(interval, len(log_ratios), void)

@@ -1,17 +1,24 @@
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 
 from torchbench_magic.timing.intervals import (
+    ALPHA,
+    ANYTIME,
     Interval,
+    Look,
+    confidence_of_ranges,
+    far_ratio,
     log_ratio_interval,
     median_interval,
     mixture_rank,
     order_rank,
-    rounds_for_one_look,
+    rounds_for_an_interval,
+    rounds_for_ranges,
     without_order_effect,
 )
 from torchbench_magic.timing.verdict import rounds_to_decide, verdict
@@ -33,7 +40,54 @@ def test_the_normal_approximation_meets_the_exact_ranks() -> None:
 
 
 def test_two_alternatives_need_six_rounds_for_one_look_and_three_need_seven() -> None:
-    assert [rounds_for_one_look(k) for k in (1, 2, 3, 4)] == [6, 6, 7, 7]
+    assert [rounds_for_an_interval("once", ALPHA / comparisons) for comparisons in (1, 2, 3)] == [6, 7, 7]
+
+
+# ---- ranges far apart ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [5, 6])
+def test_ranges_of_exchangeable_blocks_are_apart_as_often_as_is_said(n: int) -> None:
+    """All ways to share 2 n blocks between two sides, each block ten times the last: two of them part the sides."""
+    values = 10.0 ** np.arange(2 * n)
+    ways = [np.isin(np.arange(2 * n), taken) for taken in itertools.combinations(range(2 * n), n)]
+    found = [far_ratio(values[one], values[~one], "anytime") for one in ways]
+    assert sum(each is not None for each in found) == 2
+    assert len(ways) == math.comb(2 * n, n)
+    assert 2 / len(ways) <= (1 - ANYTIME) * ALPHA
+
+
+@pytest.mark.parametrize("look", ["once", "anytime"])
+def test_both_rules_together_err_no_more_often_than_is_promised(look: Look) -> None:
+    """The run ends with the first that gives a word, so their errors are added: the ranges' and the ranks'."""
+    for comparisons in range(1, 200):
+        level = ALPHA / comparisons
+        few, need = rounds_for_ranges(look, level), rounds_for_an_interval(look, level)
+        ranks = 2.0 ** (1 - need) if look == "once" else ANYTIME * level
+        assert few <= need
+        assert few == need or 2 / math.comb(2 * few, few) + ranks <= level
+    assert rounds_for_ranges(look) == 5
+
+
+def test_the_interval_of_ranges_holds_the_ratio_as_often_as_is_said_where_one_side_repeats_exactly() -> None:
+    """Of 5 blocks, each as likely below its median as above, at least one lies on either side of it: 30 of 32 ways."""
+    slow = 10.0 + np.array([*itertools.product((-1, 1), repeat=5)])
+    found = [far_ratio(blocks, np.ones(5), "once") for blocks in slow]
+    held = [each is not None and each.low <= math.log(10) <= each.high for each in found]
+    assert np.mean(held) == confidence_of_ranges(5) == 0.9375
+
+
+def test_only_a_distance_of_three_times_between_all_blocks_is_far_apart() -> None:
+    slow = np.array([3.1, 3.2, 3.3, 3.2, 3.1])
+    found = far_ratio(slow, np.full(5, 1.0), "once")
+    assert found is not None
+    assert found.exp().low == pytest.approx(3.1)
+    assert found.exp().high == pytest.approx(3.3)
+    turned = far_ratio(np.full(5, 1.0), slow, "once")
+    assert turned is not None
+    assert turned.exp().high == pytest.approx(1 / 3.1)
+    for near in ([3.1, 3.2, 3.3, 3.2, 2.9], [3.1, 3.2, 3.3, 3.2], [3.1, 3.2, 3.3, 3.2, 0.0]):
+        assert far_ratio(np.array(near), np.full(len(near), 1.0), "once") is None
 
 
 def test_the_mixture_cannot_decide_below_twelve_rounds() -> None:

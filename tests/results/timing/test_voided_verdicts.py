@@ -100,6 +100,21 @@ def test_code_that_sleeps_by_itself_keeps_its_verdict_where_threads_waited_far_l
     assert verdict(made((near(1e-3), 1.0, 1), (near(3e-3), 0.02, 1), waited)) == "undecided"
 
 
+def test_one_working_thread_is_judged_where_its_work_alone_is_three_times_the_time_of_the_other_side() -> None:
+    load = replace(BESIDE_THREE, wanted=1.05, waiting=0.5)
+    slow, fast = (near(0.4, 8), 0.6, 1), (near(12e-3, 8, seed=1), 0.7, 4)
+    far = made(slow, fast, load)
+    assert verdict(far) == "faster"
+    row = far.frame.iloc[1]
+    (a, b), share = (far.call_times(0), far.call_times(1)), (0.6, 0.7)
+    assert row["ratio_low"] == pytest.approx(share[1] * b.min() / a.max())
+    assert row["ratio_high"] == pytest.approx(b.max() / (share[0] * a.min()))
+    assert far.by_ranges == {1: 8}
+    assert verdict(made(slow, fast, replace(load, wanted=1.9))) == "undecided", "threads may spin for each other"
+    assert verdict(made((near(14e-3, 8), 0.6, 1), (near(12e-3, 8, seed=1), 0.7, 4), load)) == "undecided"
+    assert verdict(made(slow, (near(1.2e-3, 4, seed=1), 0.7, 4), load)) == "undecided", "too few rounds"
+
+
 def test_code_of_one_thread_keeps_its_verdict_beside_six_busy_processes() -> None:
     load = replace(BESIDE_THREE, wanted=1.0, waiting=0.75)
     assert verdict(made((near(200e-6), 1.0, 10), (near(220e-6), 1.0, 10), load)) == "slower"

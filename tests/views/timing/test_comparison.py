@@ -23,6 +23,7 @@ from torchbench_magic.show.table import Table
 from torchbench_magic.timing import verdict_words, view
 from torchbench_magic.timing.across_runs import join_processes, side_by_side
 from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.reports import facts
 from torchbench_magic.timing.verdict_words import Judged
 from torchbench_magic.timing.warnings import doubts_of, in_this_kernel
 
@@ -173,6 +174,18 @@ def test_an_undecided_row_says_what_would_decide_it() -> None:
 def test_too_few_rounds_give_no_interval() -> None:
     table, *_ = view.document(comparison_of(samples=2)).tables
     assert column(table, "ratio_low")[1] == "not known"
+
+
+def test_a_word_by_ranges_says_so_in_the_table_below_it_and_in_the_json() -> None:
+    far = comparison_of([(None, 1, (100e-6, 1e-6))], samples=5)
+    shown = view.document(far)
+    last = list(shown.tables[0].rows())[-1].cells[-1]
+    assert (last.text, last.note) == ("faster", "by ranges")
+    assert "decided by 5 rounds because every block of one took at least 3 times" in plain(shown.footer[0])
+    assert [row.get("decided_by") for row in facts(far)["alternatives"]] == [None, "ranges"]
+    ranks = comparison_of([(None, 1, (100e-6, 1e-6))], samples=6)
+    assert "ranges" not in plain(view.document(ranks).footer[0])
+    assert "decided_by" not in facts(ranks)["alternatives"][1]
 
 
 def test_a_body_near_the_loops_cost_has_a_ratio_and_no_verdict() -> None:
