@@ -27,7 +27,6 @@ from torchbench_magic.process.interrupts import NO_PROGRESS, HeardProgress, Prog
 from torchbench_magic.process.settings import measured_alone, preserved_state, set_threads
 from torchbench_magic.results import Doubt
 from torchbench_magic.timing.comparison import Comparison
-from torchbench_magic.timing.first_call import WatchedObjects
 from torchbench_magic.timing.plan import Counting, Plan
 from torchbench_magic.timing.point_run import LeftBySetup, PointRun, TimedBlocks
 from torchbench_magic.timing.run import Collected, check_alternatives
@@ -35,6 +34,7 @@ from torchbench_magic.timing.samples import NEAR_LOOP, Subject
 from torchbench_magic.timing.sweep import Point
 from torchbench_magic.timing.task import Task
 from torchbench_magic.timing.timed_loop import Ended
+from torchbench_magic.timing.watched_objects import WatchedObjects
 
 from .build import Meanwhile, Snip, build
 

@@ -41,13 +41,13 @@ from torchbench_magic.timing.equality import (
     tolerances_at,
     walk_both,
 )
-from torchbench_magic.timing.first_call import WatchedObjects, watched
 from torchbench_magic.timing.iterators import check_iterators
 from torchbench_magic.timing.plan import Plan
 from torchbench_magic.timing.restore import ABSENT
 from torchbench_magic.timing.samples import Outcome
 from torchbench_magic.timing.task import Task, Variant
 from torchbench_magic.timing.timed_loop import Block, compile_block
+from torchbench_magic.timing.watched_objects import WatchedObjects, others_of
 from torchbench_magic.timing.written_objects import TOO_MANY, WrittenObjects
 
 from .kinds import Site
@@ -339,7 +339,8 @@ class CellCalls:
         self._objects = WatchedObjects(plan, self._block.names, self.names, self._functions)
         assert self._objects.inputs is not None
         self._inputs = self._objects.inputs
-        watched((next(iter(task.bodies)),), [self._block], self.names, plan, self._inputs)  # iterators join the inputs
+        # iterators join the inputs
+        others_of((next(iter(task.bodies)),), [self._block], self.names, plan, self._inputs)
         devices = self._objects.versions.devices
         found = self.found
         check_iterators(found, () if self._inputs.streams is None else self._inputs.streams.copied)

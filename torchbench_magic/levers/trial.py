@@ -173,8 +173,9 @@ class _ReadyBodies(PythonBodies):
         inputs = made.watched.inputs
         if inputs is not None:
             inputs.written, inputs.rewritten = self._seen.written, self._seen.rewritten
-            made.watched.once.rewritten = {*self._seen.rewritten, *self._seen.restored}
         quiet = [block if not at else _Quiet(block) for at, block in enumerate(made.blocks)]
+        for probe in made.probes[1:]:
+            probe.block = _Quiet(probe.block)
         return replace(made, blocks=quiet, doubts=[*self._seen.doubts, *made.doubts])
 
     def facts(self, name: str) -> Mapping[str, Any]:

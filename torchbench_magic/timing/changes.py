@@ -5,35 +5,29 @@ from __future__ import annotations
 import copy
 import os
 import re
-import statistics
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
 from torchbench_magic import units
 from torchbench_magic.process.code import variables_read
 from torchbench_magic.process.held import FREED, graph_is_freed, has_values, is_plain_tensor
 from torchbench_magic.process.output import CountingSink
-from torchbench_magic.process.reach import ReachedObject, dict_of
 from torchbench_magic.results import Doubt
 
 from .iterators import at_end, is_used_up, rewinder, second_copy
-from .restore import HeldState, StateCopies, hold_equal_values, is_training_state, version
+from .restore import HeldState, StateCopies, hold_equal_values, version
 from .written_objects import WrittenObjects
 
 __all__ = [
     "InputCopies",
     "MemoryGuard",
-    "Sizes",
     "Streams",
     "Supplies",
     "prints",
     "TensorVersions",
     "in_place",
-    "Growth",
-    "lasting_times",
 ]
 
 # ---- watched_inputs --------------------------------------------------------------------------------------------------
@@ -143,38 +137,6 @@ def _is_taken_from(held: Any, kept: Any) -> bool:
     if all(a is b for a, b in zip(held, kept, strict=True)):
         return False
     return sorted(map(id, held)) == sorted(map(id, kept))
-
-
-class Sizes:
-    """Lengths of the lists, dicts, sets and queues that code reads, at one moment."""
-
-    def __init__(self, names: Iterable[str], namespace: Mapping[str, Any]) -> None:
-        values = {n: namespace[n] for n in names if n in namespace}
-        held = {n: v if isinstance(v, (list, dict, set, bytearray)) else _container_of(v) for n, v in values.items()}
-        self._kept = {n: (v, len(v)) for n, v in held.items() if v is not None}
-        self._settled: dict[str, int] = {}
-
-    def settle(self) -> None:
-        """Note the lengths after the first calls: an entry that is made once makes no later call another."""
-        self._settled = {name: len(value) for name, (value, _) in self._kept.items()}
-
-    def grown(self, calls: int) -> list[Doubt]:
-        """Say which of them another length now has than then, and than after the first calls."""
-        changes = {
-            name: len(value) - before
-            for name, (value, before) in self._kept.items()
-            if len(value) not in (before, self._settled.get(name, before))
-        }
-        return [
-            Doubt(
-                "grows",
-                f"`{name}` {'grew' if by > 0 else 'got shorter'} by {abs(by)} items in {calls} calls: later calls did"
-                " different work from earlier ones.",
-                f"Make a fresh `{name}` in the body, or {'subtract its cost' if by > 0 else 'give `--restore`'}.",
-                {"name": name, "items": by, "calls": calls},
-            )
-            for name, by in changes.items()
-        ]
 
 
 def _is_empty(value: Any) -> bool | None:
@@ -376,142 +338,3 @@ def _in_place(changes: Mapping[str, int], calls: int, *, is_shared: bool) -> Dou
         "",
         {"changes": dict(changes), "calls": calls},
     )
-
-
-# ---- growth ----------------------------------------------------------------------------------------------------------
-# Do inputs grow or get shorter with every call? Then later calls may do other work than earlier ones.
-#
-# Objects are measured, whatever their class, from what their dicts, lists and tensors hold; nothing of theirs is
-# called. A tensor that is there before and after a call and larger after it was copied to grow, as a KV cache is with
-# ``torch.cat``: then every call does more than the one before. A container that grows may be a log that costs nothing,
-# so there the times must show it. And it must go on: what is filled once, or now and then as the queue of a thread is
-# that a logger's stream holds, does not grow with every call.
-
-_MOST_NODES = 2_000
-_CONTAINERS = (list, dict, set, deque, bytearray, tuple, defaultdict, OrderedDict, Counter)
-_TEXTS, _LONG = (str, bytes), 1_000
-"""A text counts as an item for each so many characters: words change, long ones grow."""
-SLOWER = 1.25
-"""Calls of the last quarter of a run that take so many times as long as those of the first do other work (or as many
-times less); the drift of a machine within a run was a few per cents, where it was not busy."""
-FEWEST = 16
-"""Samples from which quarters are compared."""
-
-
-@dataclass(frozen=True)
-class _Size:
-    """How much an object holds: items of containers, tensors, elements of tensors."""
-
-    items: int
-    tensors: int
-    elements: int
-
-
-_NOTHING = _Size(0, 0, 0)
-
-
-class Growth:
-    """Sizes of what one alternative reads by name, and of what its functions bind: before and after its first call,
-    and after its warm-up.
-
-    Args:
-        reads: what it reaches.
-        bound: label -> what is bound there now, of the places that its functions may bind anew, such as globals and
-            attributes of classes.
-    """
-
-    def __init__(self, reads: Mapping[int, ReachedObject], bound: Callable[[], Mapping[str, Any]] = dict) -> None:
-        self._reads = {at: item for at, item in reads.items() if item.direct and _is_measured(item.value)}
-        self._bound = bound
-        self._sizes: list[dict[int | str, _Size]] = []
-        self._calls = 0
-
-    def note(self, calls: int = 0) -> None:
-        """Measure; ``calls`` were made since the last time. At a further thread count all has been seen."""
-        if len(self._sizes) == 4:
-            return
-        self._calls = calls
-        sizes: dict[int | str, _Size] = {at: _size(item.value) for at, item in self._reads.items()}
-        for label, value in self._bound().items():
-            if id(value) not in self._reads and (type(value) in (*_CONTAINERS, *_TEXTS) or is_plain_tensor(value)):
-                sizes[label] = _size(value)
-        self._sizes.append(sizes)
-
-    def found(self, times: Sequence[float]) -> list[tuple[str, str]]:
-        """(how, label): what "grows" or "shrinks" with every call, so that these times (in the order of the calls) are
-        of unlike work. "state" belongs to tensors elsewhere, as an optimizer's does: it is not to be copied; nor is
-        what a function binds ("bound")."""
-        if len(self._sizes) < 4:
-            return []
-        said = []
-        for at in dict.fromkeys(at for sizes in self._sizes[:4] for at in sizes):
-            start, left, again, last = (sizes.get(at, _NOTHING) for sizes in self._sizes[:4])
-            first = _less(left, start)
-            # what is put back before a block is made again by its first call: that is no growth by every call
-            warm = _less(last, _furthest(left, again, first))
-            copied = first.elements > 0 and warm.elements >= self._calls and warm.tensors < self._calls
-            at_first, later = first.items + first.tensors, warm.items + warm.tensors
-            goes_on = at_first * later > 0 and 2 * abs(later) >= self._calls
-            if copied or (goes_on and lasting_times(times)):
-                by = first.elements if copied else first.items + first.tensors
-                if isinstance(at, str):
-                    said.append(("bound" if by > 0 else "shrinks", at))
-                    continue
-                item = self._reads[at]
-                grows = "state" if is_training_state(item.value) else "grows"
-                said.append((grows if by > 0 else "shrinks", item.label))
-        return said
-
-
-def lasting_times(times: Sequence[float]) -> bool:
-    """Whether the calls at the end of the run took other times than those at its begin."""
-    if len(times) < FEWEST:
-        return False
-    quarter = len(times) // 4
-    early, late = statistics.median(times[:quarter]), statistics.median(times[-quarter:])
-    return max(early, late) >= SLOWER * max(min(early, late), 1e-3)
-
-
-def _less(one: _Size, other: _Size) -> _Size:
-    return _Size(one.items - other.items, one.tensors - other.tensors, one.elements - other.elements)
-
-
-def _furthest(left: _Size, again: _Size, by: _Size) -> _Size:
-    """The larger of two sizes where the first call made things larger, else the smaller."""
-    parts = zip(astuple(left), astuple(again), astuple(by), strict=True)
-    return _Size(*(max(a, b) if more > 0 else min(a, b) for a, b, more in parts))
-
-
-def _is_measured(value: Any) -> bool:
-    code_or_number = (type, ModuleType, FunctionType, str, bytes, int, float)
-    return not issubclass(type(value), code_or_number) and not is_plain_tensor(value)
-
-
-def _size(value: Any) -> _Size:
-    """Of an object and of what it holds, each thing once."""
-    seen: set[int] = set()
-    todo, items, tensors, elements = [value], 0, 0, 0
-    while todo and len(seen) < _MOST_NODES:
-        one = todo.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        if is_plain_tensor(one):
-            tensors, elements = tensors + 1, elements + one.numel()
-            continue
-        if type(one) in _TEXTS:
-            items += len(one) // _LONG
-        elif type(one) in _CONTAINERS:
-            items += len(one)
-            inner = one.values() if issubclass(type(one), dict) else () if type(one) in (set, bytearray) else one
-            todo += [held for held in list(inner)[:_MOST_NODES] if type(held) not in _SCALARS or _is_long(held)]
-        elif type(held := dict_of(one)) is dict and _is_measured(one):
-            todo += [inner for inner in held.values() if type(inner) not in _SCALARS or _is_long(inner)]
-    return _Size(items, tensors, elements)
-
-
-def _is_long(value: Any) -> bool:
-    return type(value) in _TEXTS and len(value) >= _LONG
-
-
-_SCALARS = frozenset((type(None), bool, int, float, complex, str, bytes))

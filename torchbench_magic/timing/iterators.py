@@ -16,9 +16,9 @@ import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, FunctionType, GeneratorType, ModuleType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, ModuleType
 from typing import Any
 
 from torchbench_magic.cell_text import Body
@@ -32,12 +32,10 @@ from torchbench_magic.results import Doubt
 from .timed_loop import BlockAround, BlockRequest, Steps, T, Timeable
 
 __all__ = [
-    "WatchedCall",
     "at_end",
     "counted_left",
     "is_cursor",
     "is_used_up",
-    "next_codes",
     "rewinder",
     "second_copy",
     "written_size",
@@ -241,91 +239,6 @@ def _made_again(kind: type, makers: Sequence[Callable[[], Any]], state: Sequence
     if state:  # ``zip(strict=True)``
         made.__setstate__(*state)
     return made
-
-
-def next_codes(reads: Mapping[int, ReachedObject]) -> dict[int, CodeType]:
-    """Id -> code of ``__next__`` or ``__anext__``, of each object among these whose class defines it in Python."""
-    found = {}
-    for at, item in reads.items():
-        for base in type(item.value).__mro__:
-            method = next((vars(base)[name] for name in ("__next__", "__anext__") if name in vars(base)), None)
-            if method is not None:
-                if issubclass(type(method), FunctionType) and method.__code__.co_argcount:
-                    found[at] = method.__code__
-                break
-    return found
-
-
-@dataclass
-class WatchedCall(BlockAround):
-    """A block that is run under a trace function, see above.
-
-    Attributes:
-        block: what is run.
-        codes: id -> code, of `next_codes`.
-        gave, ended: ids of the iterators that gave an item, and that raised StopIteration.
-    """
-
-    block: Timeable
-    codes: Mapping[int, CodeType]
-    gave: set[int] = field(default_factory=set)
-    ended: set[int] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self._watched = frozenset(self.codes.values())
-
-    @property
-    def used_up(self) -> set[int]:
-        """Ids of the iterators that ended and gave nothing."""
-        return self.ended - self.gave
-
-    def start(self, replica: int, calls: int, clocks: Clocks, sync: Any) -> Any:
-        """As the block's own; its times are not to be used."""
-        if self.is_async:
-            return self._awaited(replica, calls, clocks, sync)
-        with self._traced(), interrupts_let_through((__name__,)):
-            return self.block.start(replica, calls, clocks, sync)
-
-    async def _awaited(self, replica: int, calls: int, clocks: Clocks, sync: Any) -> Any:
-        with self._traced(), interrupts_let_through((__name__,)):
-            return await self.block.start(replica, calls, clocks, sync)
-
-    @contextmanager
-    def _traced(self) -> Iterator[None]:
-        before = sys.gettrace()
-        with interrupts_held():
-            sys.settrace(self._called)
-            try:
-                yield
-            finally:
-                sys.settrace(before)
-
-    def _called(self, frame: FrameType, event: str, _: Any) -> Any:
-        """The trace function of all frames: a local one for those that are looked at, none for the others."""
-        if event != "call" or frame.f_code not in self._watched:
-            return None
-        at = id(frame.f_locals.get(frame.f_code.co_varnames[0]))
-        if at not in self.codes:
-            return None
-        frame.f_trace_lines = False
-        return _Next(self, at).seen
-
-
-class _Next:
-    """What one call of ``__next__`` comes to."""
-
-    def __init__(self, call: WatchedCall, at: int) -> None:
-        self._call, self._at, self._raised = call, at, False
-
-    def seen(self, frame: FrameType, event: str, value: Any) -> Any:
-        """The trace function of its frame; a return of None after an exception is the exception leaving."""
-        if event == "exception":
-            self._raised = issubclass(value[0], (StopIteration, StopAsyncIteration))
-        elif event == "return" and value is None and self._raised:
-            self._call.ended.add(self._at)
-        elif event == "return":  # a coroutine that waits "returns" too: then it counts as one that gave something
-            self._call.gave.add(self._at)
-        return self.seen
 
 
 # ---- taken_items -----------------------------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from torchbench_magic.units import seconds_text
 
 from .changes import MemoryGuard, in_place, prints, slowed_by
 from .comparison import Comparison
-from .first_call import WatchedObjects
 from .identity import identifying_options
 from .isolation import Isolation
 from .plan import Counting, Plan
@@ -38,6 +37,7 @@ from .timed_loop import BlockRequest, Ended, Steps, Timeable, driven
 from .used_up import why_it_failed
 from .voids import SEVERAL, are_held_up
 from .warmup import TimedCompiles, overheads, warm_up
+from .watched_objects import WatchedObjects
 from .work import LONG, Probe
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class PointRun:
         """Run the setup, make what is timed, then measure."""
         try:
             self._compile((await self.code.set_up(may_await=may_await)).get())
-            steps = self.watched.once.waits.guarded(self.steps())
+            steps = self.watched.others.waits.guarded(self.steps())
             ended = await driven(steps, self.clocks, self.wait.synchronize, may_await=may_await)
             self._calls_ended = ended.calls
             return ended
@@ -190,26 +190,25 @@ class PointRun:
         for name, block in zip(self.task.bodies, self.blocks, strict=True):
             isolation.put_back()
             self._tell(f"running the first call of {name}" if name else "running the first call", is_long=True)
-            self.watched.once.before_first(name)
+            self.watched.others.before_first(name)
             mark = self.compiler.mark()
             if name in self.probes:
                 wall, _ = yield from self.probes[name].recorded()
             else:
                 wall, _ = yield BlockRequest(block, 0, 1)
             self.compiler.first_called(mark)
-            self.watched.once.after_first(name, float(wall))
+            self.watched.others.after_first(name)
             isolation.note_first_call(name)
             first.append(float(wall))
             self.progress.first_calls[name if len(self.blocks) > 1 else ""] = wall / 1e9
             self.watched.restore()
-        self.watched.sizes.settle()
         self._repeats = True  # from here on a call finds the objects as others left them
         return first
 
     def _prepare(self, group: int, threads: int, first: list[float], isolation: Isolation) -> Steps[list[Entry]]:
         """Warm every alternative up at this thread count and size its blocks."""
         plan, watched = self.plan, self.watched
-        before, once = watched.before_block, watched.once
+        before, others = watched.before_block, watched.others
         limit = plan.max_run_time / 2 if plan.max_run_time is not None else max(plan.min_run_time, 0.05)
         target = BLOCK_NS if self.wait.device == "cpu" else DEVICE_BLOCK_NS
         entries = []
@@ -226,11 +225,11 @@ class PointRun:
                 if 2 * made > limit * 1e9:  # then `warm_up` counts it
                     self.probes[name].calls -= 1
                     began -= round(made)
-            once.warming(name)
+            others.warming()
             warm = yield from warm_up(block, self.clocks, limit * 1e9, first[index], before, fixed[0], made)
             first[index] = max(first[index], warm.call_ns)  # which the recording may have taken too much off
             if not group:
-                self._other_calls[name] += yield from once.warmed(name, block, warm.calls, warm.call_ns, fixed[0])
+                self._other_calls[name] += yield from others.warmed(name, block, warm.call_ns)
             isolation.note_warm_up(key)
             watched.restore()
             single = plan.cold or watched.has_streams
@@ -367,13 +366,10 @@ class PointRun:
 
     def _finish(self) -> None:
         self.code.leave()
-        each = self._calls()
-        calls = each.total()
         if not self.plan.restore:
-            self.warnings += in_place(self.watched.versions.changed(), each, self.watched.readers)
-        grown = self.watched.sizes.grown(calls)
-        self.warnings += grown
-        self.warnings += self.watched.not_restored([*self._said_of_objects(), *(str(d.facts["name"]) for d in grown)])
+            self.warnings += in_place(self.watched.versions.changed(), self._calls(), self.watched.readers)
+        told = {label for name in self.task.bodies for _, label in self.watched.others.found(name)}
+        self.warnings += self.watched.not_restored(told)
         if self.isolation is not None:
             self.warnings += self.isolation.doubts(list(self.task.bodies))
         self.warnings += [*prints(self.sink), *slowed_by(active_hooks())]
@@ -397,23 +393,16 @@ class PointRun:
             made[names[entry.measurement % len(names)]] += entry.calls_made + entry.untimed_calls
         return made
 
-    def _used_up(self, name: str, entry: Entry) -> tuple[tuple[str, str], ...]:
+    def _used_up(self, name: str) -> tuple[tuple[str, str], ...]:
         """Why later calls were not the work of the first, as `Subject.used_up` has it."""
-        found = self.watched.once.found(name, entry.times)
-        by_probe = self.probes[name].finding if name in self.probes else None
-        return found or (((by_probe.how, by_probe.evidence),) if by_probe is not None and by_probe.voids else ())
+        found = self.probes[name].finding if name in self.probes else None
+        by_probe = ((found.how, found.evidence),) if found is not None and found.voids else ()
+        return (*self.watched.rebound.get(name, ()), *self.watched.others.found(name), *by_probe)
 
     def _other_work(self) -> list[Doubt]:
         """What the probes saw that takes no verdict away."""
-        entries = zip(self.probes, self.rounds[0].entries, strict=False)
-        found = [(name, self.probes[name].finding) for name, entry in entries if not self._used_up(name, entry)]
-        return [finding.doubt(name if len(found) > 1 else "") for name, finding in found if finding is not None]
-
-    def _said_of_objects(self) -> set[str]:
-        """Labels of what is said to be used up, or to be kept, by the alternatives' calls."""
-        names, once = list(self.task.bodies), self.watched.once
-        entries = [(names[e.measurement % len(names)], e) for r in self.rounds for e in r.entries]
-        return {label for name, entry in entries for _, label in once.found(name, entry.times)}
+        found = {name: probe.finding for name, probe in self.probes.items() if not self._used_up(name)}
+        return [one.doubt(name if len(self.probes) > 1 else "") for name, one in found.items() if one is not None]
 
     def interrupted(self) -> Comparison | None:
         """What was measured until now, marked partial; None when nothing was sampled."""
@@ -453,8 +442,7 @@ class PointRun:
                 facts: dict[str, Any] = {"contention": spent, "span": span, "waited": waited, "page_faults": faults}
                 name = names[e.measurement % len(names)]  # a thread count's are in their order
                 facts |= self.compiler.among_samples(e.compiled, subjects[e.measurement].fell_back)
-                used_up = (*self.watched.rebound.get(name, ()), *self._used_up(name, e))
-                facts |= {"state": state, "used_up": used_up}
+                facts |= {"state": state, "used_up": self._used_up(name)}
                 facts |= self.code.facts(name)
                 subjects[e.measurement] = replace(subjects[e.measurement], **facts)
         return subjects

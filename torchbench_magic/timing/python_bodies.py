@@ -19,7 +19,6 @@ from torchbench_magic.process.settings import collector
 from torchbench_magic.results import Doubt
 
 from .check import check_equal_results
-from .first_call import WatchedObjects, watched
 from .iterators import only_made
 from .plan import Counting
 from .point_run import LeftBySetup, TimedBlocks
@@ -28,6 +27,7 @@ from .samples import Subject
 from .sweep import Point
 from .task import InputsRead, Task, given_names, own_inputs, unused_inputs
 from .timed_loop import Block, BlockAround, Ended, compile_block
+from .watched_objects import WatchedObjects, others_of
 from .work import VALUE, Probe
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class PythonBodies:
             for name, block, reached in zip(task.bodies, blocks, called, strict=True)
         }
         others = [variant.names for variant in task.variants.values() if variant.names is not None]
-        objects.once = watched(task.bodies, blocks, names, task.plan, objects.inputs, others)
+        objects.others = others_of(task.bodies, blocks, names, task.plan, objects.inputs, others)
         starts = {name: variant.before for name, variant in task.variants.items() if variant.before is not None}
         probes = []
         for name, body in task.bodies.items():

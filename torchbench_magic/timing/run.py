@@ -25,7 +25,6 @@ from .python_bodies import PythonBodies
 from .sweep import Point
 from .task import Task
 from .timed_loop import Ended
-from .used_up import KIND
 from .warnings import doubts_of
 
 __all__ = ["Collected", "Task", "check_alternatives", "compare_bodies", "compare_bodies_async"]
@@ -157,9 +156,7 @@ class Collected:
         """All points as one, with the doubts that the numbers raise."""
         whole = join_comparisons(self._parts)
         found = doubts_of(whole)
-        used_up = {doubt.facts["name"] for doubt in found if doubt.kind == KIND}
-        told = [doubt for doubt in whole.warnings if doubt.kind != "grows" or doubt.facts["name"] not in used_up]
-        return replace(whole, warnings=[*told, *found])
+        return replace(whole, warnings=[*whole.warnings, *found])
 
 
 def _explain(error: Exception, why: str) -> None:

@@ -14,22 +14,7 @@ __all__ = ["KIND", "doubts_of_subjects", "said", "what_happened", "why_it_failed
 KIND = "used-up"
 
 _SAID = {
-    "first": "`{0}` was used up by the first call: later calls had nothing to do",
     "before": "`{0}` was used up before the first call: calls had nothing to do",
-    "later": "`{0}` was used up during the run: later calls had nothing to do",
-    "used": "`{0}` was used up before the timed calls: they had nothing to do",
-    "file": "`{0}` was read to its end by the first call: later calls had nothing to read",
-    "cache": "`{0}` caches its results (`functools`): the timed calls only looked them up",
-    "memo": "the first call did its work once and kept the result in `{0}`: later calls only used it",
-    "emptied": "`{0}` was emptied by the first call: later calls had nothing to take from it",
-    "empty": "`{0}` was emptied by the first call: later calls had nothing to take from it",
-    "shorter": "the first call took items out of `{0}`, which got shorter: later calls did less",
-    "changed": "the first call reordered `{0}`: later calls used the new order",
-    "drained": "`{0}` was emptied during the run: later calls had nothing to take from it",
-    "grows": "`{0}` grows with every call: later calls did more than earlier ones",
-    "state": "`{0}` grows with every call: later calls did more than earlier ones",
-    "bound": "`{0}` grows with every call: later calls did more than earlier ones",
-    "shrinks": "`{0}` gets shorter with every call: later calls did less than earlier ones",
     "less": "later calls did not do the work of the first: {0}",
     "more": "each call does more than the one before: {0}",
     "shared": "one alternative changes `{0}`, and another was timed with the change",
@@ -38,29 +23,10 @@ _SAID = {
     "setup": "setup assigns to {0} reads the notebook's variable, which did not change",
     "axis": "the sweep sets {0} reads the notebook's variable, which did not change",
     "drawn": "the fuzzer sets {0} reads the notebook's variable, which did not change",
-    "start": "the first call of `{0}` took over 1 s and over 1000 times as long as later ones, and nothing was compiled"
-    " or imported in it: the code may do its work only once",
 }
 _BUILD = "Create it in the body (`gen = ...`); `--restore` works if it can be copied (not for a generator)."
-_FILL = "Fill it in the body, or give `--restore`, which puts its items back before each call."
 _DONE = {
-    "emptied": _FILL,
-    "empty": "Fill it in the body, so that every call has its items.",
-    "shorter": _FILL,
-    "drained": _FILL,
-    "shrinks": _FILL,
-    "changed": "Work on a copy made in the body (`{0}.copy()`), or give `--restore`.",
-    "grows": "Create or copy it in the body (`copy.deepcopy({0})`), so that every call starts from the same state.",
-    "bound": "Set it back within the code (a global by a function), so that every call starts from the same state.",
-    "state": "Give `--restore -n 1`, which puts its state back before every call, or run it in setup until it stops"
-    " growing.",
-    "first": _BUILD,
     "before": _BUILD,
-    "later": _BUILD,
-    "used": "Make it in the body, so that every call has its items.",
-    "file": "Open it in the body, or give `--restore`.",
-    "cache": "Time what it wraps (`{0}.__wrapped__(...)`), or call `{0}.cache_clear()` in the body.",
-    "memo": "Empty it in the body to time the work; fill it in setup to time the use of the result.",
     "less": "Create or fill in the code what a call uses up or keeps, or give `--restore`, which puts it back before"
     " each call. To time the later state, run the code once in setup.",
     "more": "Create or copy it in the code, so that every call starts from the same state.",
@@ -71,7 +37,6 @@ _DONE = {
     "setup": "Pass it as an argument, or define the function in the setup section.",
     "axis": "Pass it as an argument, or define the function in the setup section.",
     "drawn": "Pass it as an argument, or define the function in the setup section.",
-    "start": "Run the cell again: if the first call is fast then, it was only start-up.",
 }
 
 

@@ -365,6 +365,7 @@ class Probe:
         before: run before each call, `--restore`; the state before the first call is then that of each.
 
     Attributes:
+        block: see above; whoever drops its output puts another there.
         calls: that were made of the code beside its first, and that nobody else counts.
         long: seconds of a call from which on none is made only to look. Set by whoever knows how long the run may be.
         finding: what they come to, as far as is known.
@@ -373,7 +374,7 @@ class Probe:
     def __init__(
         self, block: Timeable, code: Block, clock: Callable[[], int], before: Callable[[], None] | None = None
     ) -> None:
-        self._block, self._code, self._clock, self._before = block, code, clock, before
+        self.block, self._code, self._clock, self._before = block, code, clock, before
         self._namespace = code.replicas[0].__globals__
         self._works: list[Work] = []
         self._plain = 0
@@ -404,7 +405,7 @@ class Probe:
         if self._before is not None:
             self._before()
         work = Work(before=state_of(self._reach()))
-        call = _Around(self._block, lambda: self._recording(work))
+        call = _Around(self.block, lambda: self._recording(work))
         wall, cpu = reading = yield BlockRequest(call, 0, 1, is_tried=is_tried)
         self._works.append(work)
         self.calls += 1
@@ -616,7 +617,7 @@ class Probe:
             for _ in range(3 if self._first.cpu < self.long / 5 else 2):
                 for put_back, into in zip(states, times, strict=True):
                     put_back()
-                    tried = _Around(self._block, contextlib.nullcontext)
+                    tried = _Around(self.block, contextlib.nullcontext)
                     wall, _ = yield BlockRequest(tried, 0, 1, is_tried=True)
                     self.calls += 1
                     if wall == FAILED[0]:

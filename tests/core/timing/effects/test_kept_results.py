@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from torchbench_magic import Comparison
-from torchbench_magic.timing.first_call import is_slow_again
+from torchbench_magic.timing.watched_objects import is_slow_again
 
 from ..fake_clock import FakeClock
 from ..fake_clock import timed as timed_long

@@ -23,12 +23,12 @@ from torchbench_magic.process.reach import reached
 from torchbench_magic.results import Doubt
 from torchbench_magic.show.document import plain
 from torchbench_magic.timing import view
-from torchbench_magic.timing.first_call import START_S
 from torchbench_magic.timing.iterators import at_end, is_used_up
 from torchbench_magic.timing.plan import Plan
 from torchbench_magic.timing.run import compare_bodies
 from torchbench_magic.timing.sweep import sweep_points
 from torchbench_magic.timing.task import Task
+from torchbench_magic.timing.watched_objects import START_S
 
 from ..fake_clock import FakeClock
 from ..fake_clock import timed as timed_long

@@ -1,0 +1,189 @@
+"""The objects that the code of a run reads: what is noted of them, and what is put back before a block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import FunctionType, MappingProxyType
+from typing import Any
+
+from torchbench_magic.process.code import globals_read
+from torchbench_magic.process.machine import cache_flusher
+from torchbench_magic.process.reach import ReachedObject, search, texts_used
+from torchbench_magic.results import Doubt
+
+from .changes import InputCopies, Streams, Supplies, TensorVersions
+from .isolation import SharedState, SwitchScope, scope_of
+from .iterators import (
+    QueueWaits,
+    TakenItems,
+    is_cursor,
+    is_used_up,
+)
+from .plan import Plan
+from .restore import Unrestored, not_restored
+from .timed_loop import Block, BlockRequest, Steps, Timeable
+
+__all__ = ["LONG_NS", "Others", "WatchedObjects", "others_of"]
+
+LONG_NS = 5e9
+"""A call above it is not made once more only to look."""
+
+
+class Others:
+    """What alternatives of one run may change for each other, and queues that their calls may run dry.
+
+    Args:
+        reads: alternative -> what it reaches.
+        scopes: alternative -> where it may set a switch.
+        waits: of the queues.
+
+    Attributes:
+        before: alternative -> labels of the iterators that it reads by name and that were used up before.
+    """
+
+    def __init__(
+        self,
+        reads: Mapping[str, Mapping[int, ReachedObject]] = MappingProxyType({}),
+        scopes: Mapping[str, SwitchScope] = MappingProxyType({}),
+        waits: QueueWaits | None = None,
+    ) -> None:
+        self.waits = waits if waits is not None else QueueWaits({}, {}, {})
+        self._switches = SharedState(scopes if len(scopes) > 1 else {})
+        used_up = {
+            name: [
+                one.label
+                for one in found.values()
+                if one.direct and is_used_up(one.value) and not is_cursor(one.value)
+            ]
+            for name, found in reads.items()
+        }
+        self.before: Mapping[str, Collection[str]] = used_up
+
+    def before_first(self, name: str) -> None:
+        """The first call of an alternative begins."""
+        self._switches.begin()
+        self.waits.begin(name)
+
+    def after_first(self, name: str) -> None:
+        """It has ended."""
+        self.waits.end(name)
+        self._switches.end(name)
+
+    def warming(self) -> None:
+        """The warm-up of an alternative begins."""
+        self._switches.begin()
+
+    def warmed(self, name: str, block: Timeable, call_ns: float) -> Steps[int]:
+        """It has ended: call the alternative once with the switches as setup left them that it may set itself; the
+        calls made."""
+        self._switches.end(name)
+        keys = self._switches.to_try(name)
+        if not keys or call_ns > LONG_NS:
+            return 0
+        before = self._switches.put_first(keys)
+        yield BlockRequest(block, 0, 1, is_tried=True)
+        self._switches.tried(name, before)
+        return 1
+
+    def found(self, name: str) -> tuple[tuple[str, str], ...]:
+        """(how, label) as `Subject.used_up` has it: an iterator used up "before", a switch, "shared" or "global", as
+        another alternative had set it."""
+        before = [("before", label) for label in self.before.get(name, ())]
+        return (*before, *self._switches.inherited(name))
+
+
+def others_of(
+    names: Iterable[str],
+    blocks: Sequence[Block],
+    namespace: dict[str, Any],
+    plan: Plan,
+    inputs: InputCopies | None,
+    others: Iterable[dict[str, Any]] = (),
+) -> Others:
+    """What watches these blocks over ``namespace``; iterators, files and containers join the ``inputs`` that are put
+    back, in ``others`` too: the names of blocks that have their own.
+
+    With several calls in a block they cannot be put back before each, and are not.
+    """
+    by_name = dict(zip(names, blocks, strict=True))
+    if inputs is not None and plan.number in (None, 1):
+        read = {name for block in blocks for name in block.inputs}
+        inputs.streams = Streams(read - {name for block in blocks for name in block.kept}, namespace, *others)
+    codes = {name: block.replicas[0].__code__ for name, block in by_name.items()}
+    found = {
+        name: search(block.inputs, {*block.names, *texts_used(codes[name])}, namespace)
+        for name, block in by_name.items()
+    }
+    scopes = {name: scope_of(found[name], [codes[name]], block.names, namespace) for name, block in by_name.items()}
+    reads = {name: one.items for name, one in found.items()}
+    return Others(reads, scopes, QueueWaits(reads, by_name, namespace))
+
+
+class WatchedObjects:
+    """Notes the state of what the code reads, as setup left it.
+
+    Args:
+        plan: whether tensors are put back, and caches emptied, before a block.
+        used: names that the code uses, of ``names``.
+        functions: of the notebook, that it may call.
+
+    Attributes:
+        versions: in-place versions of the tensors.
+        supplies: what calls may use up.
+        inputs: what is put back with ``plan.restore``; None without.
+        others: what alternatives change for each other. Set by whoever knows the blocks.
+        readers: variable -> the alternatives that may read it, likewise; of one that is not there nobody knows.
+        rebound: alternative -> as `rebound_names` and `shadowed_names`, likewise.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        used: Iterable[str] = (),
+        names: Mapping[str, Any] | None = None,
+        functions: Iterable[FunctionType] = (),
+    ) -> None:
+        names, used = names or {}, set(used)
+        functions = list(functions)
+        reached = search(used, used, names).items
+        held = [(one.label, one.value) for one in reached.values()]
+        self.versions = TensorVersions(used, names, functions, held)
+        self._taken = TakenItems(reached.values())
+        self.supplies = Supplies(held, self.versions.held.tensors.values())
+        self.inputs = InputCopies(self.versions.held) if plan.restore else None
+        homes = [(name, f.__globals__) for f in functions for name in globals_read(f.__code__)]
+        self._unrestored = Unrestored(reached, homes) if plan.restore else None
+        self.others = Others()
+        self.readers: Mapping[str, Collection[str]] = {}
+        self.rebound: Mapping[str, tuple[tuple[str, str], ...]] = {}
+        self._flush = cache_flusher() if plan.cold else None
+
+    @property
+    def before_block(self) -> Callable[[], None] | None:
+        """What must run before each block; None where nothing must."""
+        return self._before_block if self.inputs is not None or self._flush is not None else None
+
+    @property
+    def has_streams(self) -> bool:
+        """Iterators and the like are put back: a second call of one block would find them used up."""
+        return self.inputs is not None and bool(self.inputs.streams)
+
+    def restore(self, *, is_last: bool = False) -> None:
+        """Put back whatever was changed, with ``plan.restore``."""
+        if self.inputs is not None:
+            self.inputs.restore_all(is_last=is_last)
+
+    def not_restored(self, told: Collection[str] = ()) -> list[Doubt]:
+        """Say what changed and was not put back, without what is ``told`` otherwise. After the last block."""
+        taken = self._taken.doubts(told, restore=self.inputs is not None)
+        if self.inputs is None or self._unrestored is None:
+            return taken
+        state = self.inputs.state
+        labels = [*state.unrestored, *self._unrestored.changed(state.held.holders.keys())]
+        return taken + not_restored([label for label in labels if label not in told], state.late, state.shapeless)
+
+    def _before_block(self) -> None:
+        if self.inputs is not None:
+            self.inputs.restore()
+        if self._flush is not None:
+            self._flush()
