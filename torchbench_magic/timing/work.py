@@ -91,7 +91,7 @@ class Work:
         cut: "lines" or "operators", of which there were more than are recorded.
         library: calls of functions of libraries written in Python.
         imported: modules.
-        wall, cpu: seconds; ``cpu`` of the calling thread, in which others on the machine have no part.
+        wall, cpu: seconds of the call, and of the processor, without what the recording took.
         error: of an exception that it raised.
         before: what was there.
         gave: name -> what it was bound to; `VALUE` the value of the code.
@@ -301,31 +301,21 @@ def _operators_mode() -> type:
     return Operators
 
 
-class _Around(BlockAround):
-    """A block that is run with something round it; ``thread_ns``: its processor time, of the calling thread."""
+class _Recorded(BlockAround):
+    """A block that is run within a recording."""
 
-    def __init__(self, block: Timeable, around: Callable[[], AbstractContextManager[object]]) -> None:
-        self.block, self._around, self.thread_ns = block, around, 0
+    def __init__(self, block: Timeable, recording: Callable[[], AbstractContextManager[object]]) -> None:
+        self.block, self._recording = block, recording
 
     def start(self, replica: int, calls: int, clocks: Any, sync: Any) -> Any:
         if self.is_async:
             return self._awaited(replica, calls, clocks, sync)
-        with self._measured():
+        with interrupts_held(), self._recording(), interrupts_let_through((__name__,)):
             return self.block.start(replica, calls, clocks, sync)
 
     async def _awaited(self, replica: int, calls: int, clocks: Any, sync: Any) -> Any:
-        with self._measured():
+        with interrupts_held(), self._recording(), interrupts_let_through((__name__,)):
             return await self.block.start(replica, calls, clocks, sync)
-
-    @contextlib.contextmanager
-    def _measured(self) -> Iterator[None]:
-        with interrupts_held(), self._around():
-            began = time.thread_time_ns()
-            try:
-                with interrupts_let_through((__name__,)):
-                    yield
-            finally:
-                self.thread_ns = time.thread_time_ns() - began
 
 
 # ---- the probe -------------------------------------------------------------------------------------------------------
@@ -384,7 +374,7 @@ class Probe:
         if self._compiles():
             dynamo.load()  # as the first call would: `uncompiled` must come before it
         reached = self._reach()
-        self._kept = Kept(reached)
+        self._kept, self._by_setup = Kept(reached), state_of(reached)
         self._random = [(read, put, read()) for read, put in generators_among(reached)]
 
     def _compiles(self) -> bool:
@@ -398,21 +388,21 @@ class Probe:
 
     def forget(self) -> None:
         """Let go of what is held of the code's."""
-        self._kept, self._random = Kept({}), []
+        self._kept, self._random, self._by_setup = Kept({}), [], {}
 
     def recorded(self, *, is_tried: bool = False) -> Steps[tuple[int, int]]:
         """One recorded call; its reading without what the recording took."""
         if self._before is not None:
             self._before()
         work = Work(before=state_of(self._reach()))
-        call = _Around(self.block, lambda: self._recording(work))
+        call = _Recorded(self.block, lambda: self._recording(work))
         wall, cpu = reading = yield BlockRequest(call, 0, 1, is_tried=is_tried)
         self._works.append(work)
         self.calls += 1
         if reading == FAILED:
             return FAILED
         net = max(wall - round(work.overhead_ns), 0)
-        work.wall = net / 1e9
+        work.wall, work.cpu = net / 1e9, max(cpu - work.overhead_ns, 0.0) / 1e9
         return net, cpu
 
     def recorded_again(self) -> Steps[float]:
@@ -447,7 +437,6 @@ class Probe:
         try:
             with dynamo.uncompiled(), _operators_mode()(work, lines, self._clock):
                 threading.settrace(lines.in_thread)
-                cpu = time.thread_time()
                 lines.resume()
                 sys.settrace(lines.called)
                 try:
@@ -455,7 +444,6 @@ class Probe:
                 finally:
                     sys.settrace(tracer)
                     threading.settrace(in_threads)
-                    work.cpu = time.thread_time() - cpu
         finally:
             work.imported += len(sys.modules)
             first = id(own), min([line for _, _, line in own.co_lines() if line][1:], default=1)
@@ -485,8 +473,9 @@ class Probe:
 
     @property
     def _settled(self) -> list[str]:
-        """Labels of what the first call left changed, and no call after it."""
-        was, now = self._first.before, self._later[0].before
+        """Labels of what is not as setup left it, because of the first call or of another alternative's, and what no
+        later call changed."""
+        was, now = self._by_setup, self._later[0].before
         return [
             label
             for label in dict.fromkeys([*was, *now])
@@ -602,8 +591,8 @@ class Probe:
         if abs(before - present) <= NOISE or max(pair) <= least * min(pair):
             return None
         text = (
-            f"a call takes {seconds_text(before)} from the state before the first call and {seconds_text(present)} from"
-            f" the present one"
+            f"a call takes {seconds_text(before)} from the state that setup left, and {seconds_text(present)} from the"
+            f" present one"
         )
         text += f"; {lost}" if share > 0.05 else self._cause(moving or settled)
         if max(pair) <= (MORE if moving else 4) * min(pair):
@@ -617,13 +606,12 @@ class Probe:
             for _ in range(3 if self._first.cpu < self.long / 5 else 2):
                 for put_back, into in zip(states, times, strict=True):
                     put_back()
-                    tried = _Around(self.block, contextlib.nullcontext)
-                    wall, _ = yield BlockRequest(tried, 0, 1, is_tried=True)
+                    wall, cpu = yield BlockRequest(self.block, 0, 1, is_tried=True)
                     self.calls += 1
-                    if wall == FAILED[0]:
+                    if (wall, cpu) == FAILED:
                         return None
-                    # a busy machine has no part in processor time; of a call that waits it says nothing
-                    into.append((tried.thread_ns if tried.thread_ns > wall / 10 else wall) / 1e9)
+                    # others have no part in processor time; of a call that waits it says nothing
+                    into.append((cpu if cpu > wall / 10 else wall) / 1e9)
         finally:
             states[-1]()
         return min(times[0]), min(times[1])
@@ -642,9 +630,9 @@ class Probe:
                 return Finding("less", f"{what} was {texts[0]} in the first call and {texts[1]} in later ones")
         was, last = first.before, later[-1].before
         for k, entry in was.items():
-            if isinstance(entry.size, Left) and entry.size > 0 and k in last and last[k].size == 0:
-                text = f"`{plain_label(k)}` had {entry.size:,} items left before the first call and none in the end"
-                return Finding("less", text)
+            held = isinstance(entry.size, Left) or k in self._moving
+            if held and isinstance(entry.size, int) and entry.size > 0 and k in last and last[k].size == 0:
+                return Finding("less", f"`{plain_label(k)}` had items left before the first call and none in the end")
         return None
 
     def _by_time(self) -> Finding | None:

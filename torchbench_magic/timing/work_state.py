@@ -30,6 +30,8 @@ from torchbench_magic.process.held import has_values, is_plain_tensor
 from torchbench_magic.process.reach import attributes_held, is_users_class, is_users_module
 from torchbench_magic.process.settings import generators
 
+from .iterators import is_cursor, is_used_up
+
 __all__ = [
     "Kept",
     "Left",
@@ -58,7 +60,7 @@ OF_PROCESS = "of the process"
 
 
 class Left(int):
-    """How many items an iterator has left."""
+    """How many items an iterator has left; 1 where it only is known that it has some."""
 
 
 class Seen(NamedTuple):
@@ -110,7 +112,8 @@ def reach(namespace: dict[str, Any], names: Iterable[str], codes: Iterable[CodeT
             label += "'"
         found[label] = one
         if depth < _DEEPEST and not _is_scalar(one.value):
-            todo.extend((*child, depth + 1) for child in _held_by(label, one, mentioned))
+            with contextlib.suppress(RuntimeError):  # another thread changes it
+                todo.extend([(*child, depth + 1) for child in _held_by(label, one, mentioned)])
     return found
 
 
@@ -153,11 +156,11 @@ def _held_by(label: str, one: Reached, mentioned: set[str]) -> Iterator[tuple[st
 
 def _referents(label: str, value: Any, own: bool) -> Iterator[tuple[str, Reached]]:
     held, is_users = attributes_held(value), is_users_class(type(value))
-    if held:
+    if held is not None:
         yield f"{label}.__dict__", Reached(held, own and is_users)
-    if type(value) in (list, tuple, deque, set, frozenset):  # whose referents are a list as long
-        inner: Iterable[Any] = itertools.islice(value, 4 * _MOST_ITEMS)
-    else:
+    if type(value) in (list, deque, set, frozenset):  # whose referents would be a list as long
+        inner: Iterable[Any] = [*itertools.islice(value, 4 * _MOST_ITEMS)]
+    else:  # a tuple that C code fills, as that of `zip_longest`, has holes: to read one ends the process
         inner = gc.get_referents(value)[: 4 * _MOST_ITEMS]
     is_plain = isinstance(value, (list, tuple, deque, set, MethodType))
     others = (each for each in inner if each is not held and not _is_scalar(each))
@@ -219,6 +222,8 @@ def _size(value: Any) -> Any:
                 return vars(kind)["__len__"](value)
             if "__length_hint__" in vars(kind):
                 return Left(operator.length_hint(value))
+    if not is_cursor(value) and (ended := is_used_up(value)) is not None:  # a cursor is given statements
+        return Left(not ended)
     if isinstance(value, (io.BufferedIOBase, io.RawIOBase, io.StringIO)):
         with contextlib.suppress(Exception):
             return value.tell()
@@ -243,7 +248,7 @@ def _digest(value: Any) -> Any:
             pairs = itertools.islice(value.items(), 4 * _SAMPLE)
             return hash(tuple((_item(key), _item(item)) for key, item in pairs))
         if type(value) in (*_CONTAINERS, tuple, frozenset):
-            items = value if isinstance(value, (list, tuple)) else [*value]
+            items = gc.get_referents(value) if type(value) is tuple else [*value]  # see `_referents`
             step = 1 if len(items) <= 4 * _SAMPLE else len(items) // _SAMPLE | 1
             return hash(tuple(map(_item, items[::step])))
     return None

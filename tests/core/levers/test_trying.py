@@ -21,7 +21,7 @@ from torchbench_magic.levers import trial
 from torchbench_magic.levers.kinds import Change, DoesNotApply, Site
 from torchbench_magic.levers.trial import try_levers
 from torchbench_magic.process.contention import Clocks
-from torchbench_magic.timing import first_call
+from torchbench_magic.timing import watched_objects
 from torchbench_magic.timing.levers_view import recommended
 from torchbench_magic.timing.plan import Plan
 from torchbench_magic.timing.task import Task

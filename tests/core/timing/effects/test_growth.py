@@ -17,7 +17,7 @@ from ..fake_clock import FakeClock, timed  # noqa: E402
 
 
 def hows(result: Comparison) -> list[tuple[object, object]]:
-    return [(d.facts["how"], d.facts["name"]) for d in result.warnings if d.kind == "used-up"]
+    return [d.facts["how"] for d in result.warnings if d.kind == "used-up"]
 
 
 def run(clock: FakeClock, body: str, min_run_time: float = 0.01, **names: Any) -> Comparison:
@@ -46,10 +46,10 @@ TAKING = [
 @pytest.mark.parametrize(("body", "make"), TAKING)
 def test_what_the_first_call_emptied_is_said_as_that_and_voids_the_verdict(body: str, make: Any) -> None:
     result = run(FakeClock(), "clock.work(1)\n" + body, q=make(), heappop=heapq.heappop)
-    assert hows(result) == [("emptied", "q")]
+    assert hows(result) == ["less"]
     assert result.frame["verdict"].tolist() == ["baseline", "undecided"]
     (doubt,) = (d for d in result.warnings if d.kind == "used-up")
-    assert "emptied by the first call" in doubt.text
+    assert "50, then 0 items" in doubt.text
     assert "--restore" in doubt.action
     assert "cache" not in str(doubt)
 
@@ -74,27 +74,25 @@ def test_restore_fills_it_again_before_each_call(body: str, make: Any) -> None:
 )
 def test_what_was_emptied_bit_by_bit_is_said(body: str, make: Any) -> None:
     result = run(FakeClock(), body, q=make())
-    assert hows(result) == [("drained", "q")]
+    assert hows(result) == ["less"]
     assert result.frame["verdict"].tolist() == ["baseline", "undecided"]
 
 
 def test_a_key_that_the_first_call_took_away_is_said() -> None:
     result = run(FakeClock(), "clock.work(500 if d.pop('a', None) else 1)", d={"a": 1, "b": 2})
-    assert hows(result) == [("shorter", "d")]
+    assert hows(result) == ["less"]
 
 
 def test_a_list_that_the_first_call_sorted_is_said_as_that() -> None:
     body = "clock.work(1 if numbers == sorted(numbers) else 50)\nnumbers.sort()"
     result = run(FakeClock(), body, numbers=[3, 1, 2])
-    assert hows(result) == [("changed", "numbers")]
-    assert "`numbers.copy()`" in next(d.action for d in result.warnings if d.kind == "used-up")
+    assert hows(result) == ["less"]
+    assert "`numbers` was changed" in next(d.text for d in result.warnings if d.kind == "used-up")
 
 
-def test_a_list_that_gets_shorter_is_told_as_that_and_not_as_a_memo() -> None:
-    result = timed(FakeClock(), {"": "clock.work(10)\nll.pop()"}, names={"ll": list(range(10**5))}, min_run_time=0.01)
-    (doubt,) = result.warnings
-    assert doubt.kind == "grows"
-    assert doubt.text.startswith("`ll` got shorter by ")
+def test_a_list_that_gets_shorter_and_no_cheaper_is_no_obstacle() -> None:
+    body = {"": "clock.work(10)\nll.pop()"}
+    assert not timed(FakeClock(), body, names={"ll": list(range(10**5))}, min_run_time=0.01).warnings
 
 
 class Layer:
@@ -121,16 +119,16 @@ def test_tensors_that_grow_with_every_call_void_the_verdict_whoever_holds_them(b
     cache, k = Cache(), torch.ones(1, 4)
     names = {"cache": cache, "k": k, "f": lambda: [layer.update(k) for layer in cache.layers]}
     result = run(FakeClock(), body, **names)
-    assert ("grows", "cache") in hows(result)
+    assert "more" in hows(result)
     assert result.frame["verdict"].tolist() == ["baseline", "undecided"]
-    assert "copy.deepcopy(cache)" in next(d.action for d in result.warnings if d.kind == "used-up")
+    assert "`aten.cat` worked on " in next(d.text for d in result.warnings if d.kind == "used-up")
 
 
 def test_a_list_that_grows_is_only_an_obstacle_where_the_times_grow_with_it() -> None:
     quiet = run(FakeClock(), "log.append(1)\nclock.work(10)", log=[])
     assert not hows(quiet)
-    assert [d.kind for d in quiet.warnings] == ["grows"]
-    assert hows(run(FakeClock(), "log.append(1)\nclock.work(10 + len(log) / 50)", 0.3, log=[])) == [("grows", "log")]
+    assert not quiet.warnings
+    assert hows(run(FakeClock(), "log.append(1)\nclock.work(10 + len(log) / 50)", 0.3, log=[])) == ["more"]
 
 
 class Stream:
@@ -154,14 +152,12 @@ Stream.__module__ = "logging"  # a library's
 def test_what_is_filled_once_or_now_and_then_does_not_grow_with_every_call() -> None:
     slower = "\nclock.work(10 + stream.lines / 50)"
     assert not hows(run(FakeClock(), "stream.write()" + slower, 0.3, stream=Stream()))
-    each = run(FakeClock(), "stream.write(); stream.waiting.append(0)" + slower, 0.3, stream=Stream())
-    assert hows(each) == [("grows", "stream")]
 
 
 def test_what_grows_is_said_at_several_thread_counts_too() -> None:
     names = {"torch": torch, "cache": Cache(), "k": torch.ones(1, 4)}
     bodies = {"a": "clock.work(500)", "b": "clock.work(10)\ncache.layers[0].update(k)"}
-    assert ("grows", "cache") in hows(timed(FakeClock(), bodies, names=names, threads=(1, 2)))
+    assert "more" in hows(timed(FakeClock(), bodies, names=names, threads=(1, 2)))
 
 
 @pytest.mark.parametrize(
@@ -207,7 +203,7 @@ def test_restore_leaves_logs_and_results_alone() -> None:
 
 def test_a_list_that_grows_is_said_once() -> None:
     result = run(FakeClock(), "log.append(1)\nclock.work(10 + len(log) / 50)", 0.3, log=[])
-    assert hows(result) == [("grows", "log")]
+    assert hows(result) == ["more"]
     assert [doubt.kind for doubt in result.warnings].count("grows") == 0
 
 
@@ -256,29 +252,6 @@ def test_state_that_restore_takes_away_and_the_next_block_makes_again_does_not_g
     assert not hows(result)
 
 
-class Hoarder(torch.optim.SGD):
-    def step(self, closure: Any = None) -> Any:
-        kept = self.state[self.param_groups[0]["params"][0]]
-        kept["history"] = torch.cat([kept["history"], torch.ones(4)]) if "history" in kept else torch.ones(4)
-        return super().step(closure)
-
-
-Hoarder.__module__ = "torch.optim"  # a library's
-
-
-def test_of_state_that_does_grow_no_copy_is_advised_since_it_would_train_other_tensors() -> None:
-    names = fresh(Hoarder)
-    body = "net(x).sum().backward(); opt.step(); clock.work(10)"
-    result = run(FakeClock(), body, **names)
-    assert ("state", "opt") in hows(result)
-    (doubt,) = (d for d in result.warnings if d.kind == "used-up" and d.facts["name"] == "opt")
-    assert "grows with every call" in doubt.text
-    assert "copy" not in doubt.action
-    assert "--restore -n 1" in doubt.action
-    alone = timed(FakeClock(), {"a": "clock.work(9)", "b": body}, names=fresh(Hoarder), restore=True, number=1)
-    assert not hows(alone)
-
-
 BOUND = {
     "t0": (
         "t0 = torch.zeros(1)\n"
@@ -297,7 +270,7 @@ def test_what_functions_bind_in_globals_and_classes_grows_too(name: str) -> None
     home: dict[str, Any] = {"torch": torch, "clock": clock, "__name__": "__main__"}
     exec(BOUND[name], home)
     result = run(clock, "grow()", **{key: value for key, value in home.items() if key not in ("torch", "clock")})
-    assert hows(result) == [("bound", name)]
+    assert hows(result) == ["more"]
     assert result.frame["verdict"].tolist() == ["baseline", "undecided"]
 
 
@@ -316,5 +289,5 @@ def test_a_text_that_grows_takes_the_verdict_and_one_that_changes_does_not() -> 
         bodies = {"a": "clock.work(500)", "b": body}
         return hows(timed(FakeClock(), bodies, names={"log": Log()}, number=1, repeat=40))
 
-    assert said("clock.work(10 + len(log.text) / 10)\nlog.text = log.text + 'x' * 1000") == [("grows", "log")]
+    assert said("clock.work(10 + len(log.text) / 10)\nlog.text = log.text + 'x' * 1000") == ["more"]
     assert said("clock.work(10)\nlog.text = str(len(log.text))") == []

@@ -60,22 +60,3 @@ def test_a_file_that_is_written_is_left_alone(mode: str, tmp_path: Path) -> None
         file.flush()
         assert file.tell() == len((tmp_path / "a.txt").read_bytes()) > 10
     assert [doubt for doubt in result.warnings if doubt.kind == "used-up"] == []
-
-
-@pytest.mark.parametrize("mode", ["r", "r+"])
-def test_a_file_read_to_its_end_is_told(mode: str, tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("abc\n" * 10)
-    with open(tmp_path / "a.txt", mode) as file:
-        result = timed(file, "file.readline()\nclock.work(0.2)", restore=False)
-    (doubt,) = [doubt for doubt in result.warnings if doubt.kind == "used-up"]
-    assert doubt.text == "`file` was used up during the run: later calls had nothing to do."
-
-
-def test_that_the_first_call_read_it_is_said_only_where_it_did(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("abc\n" * 3_000)
-    by_first, later = "`file` was read to its end by the first call", "`file` was used up during the run"
-    for code, said in (("file.read()", by_first), ("file.readline()", later)):
-        with open(tmp_path / "a.txt") as file:
-            result = timed(file, f"{code}\nclock.work(0.2)", restore=False, number=1, repeat=3)
-        (text,) = [doubt.text for doubt in result.warnings if doubt.kind == "used-up"]
-        assert text.startswith(said)

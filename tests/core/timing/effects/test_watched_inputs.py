@@ -15,7 +15,7 @@ from torchbench_magic.errors import BodyError, CheckFailed, Interrupted, OptionE
 from torchbench_magic.process import device
 from torchbench_magic.process.device import DeviceEvents, choose_device
 from torchbench_magic.process.machine import cache_flusher, last_level_cache
-from torchbench_magic.timing import first_call
+from torchbench_magic.timing import watched_objects
 from torchbench_magic.timing.changes import MemoryGuard
 from torchbench_magic.timing.plan import Plan
 from torchbench_magic.timing.run import compare_bodies
@@ -132,7 +132,7 @@ def test_before_every_cold_sample_the_caches_are_written_over(monkeypatch: pytes
     def flush() -> None:
         flushed[0] += 1
 
-    monkeypatch.setattr(first_call, "cache_flusher", lambda: flush)
+    monkeypatch.setattr(watched_objects, "cache_flusher", lambda: flush)
     names = {"flushed": flushed, "seen": seen}
     timed(FakeClock(), {"": "seen.append(flushed[0])\nclock.work(5000)"}, names=names, cold=True, repeat=5)
     assert seen[-5:] == list(range(flushed[0] - 4, flushed[0] + 1))
