@@ -38,7 +38,6 @@ __all__ = [
     "is_used_up",
     "rewinder",
     "second_copy",
-    "written_size",
     "TakenItems",
     "check_iterators",
     "PATIENCE_S",
@@ -49,10 +48,7 @@ __all__ = [
 # ---- iterators -------------------------------------------------------------------------------------------------------
 # Is an iterator used up, a file at its end? Nothing is ever taken from the user's object.
 #
-# It is told from the state of the interpreter's own kinds. What one written in Python holds tells nothing: it may be
-# used up and still count its calls. So the body is called once more with a trace function (``sys.settrace``) that looks
-# at ``__next__`` and ``__anext__`` of these objects only; those that ended without giving one item are used up. Classes
-# of users are meant, and those of libraries (``csv.DictReader``).
+# It is told from the state of the interpreter's own kinds. What one written in Python holds tells nothing.
 
 _EMPTY: dict[object, object] = {}
 _FORWARD: tuple[Iterable[Any], ...] = (
@@ -187,7 +183,7 @@ def at_end(value: Any) -> bool | None:
         return None
 
 
-def written_size(value: Any) -> int | None:
+def _written_size(value: Any) -> int | None:
     """The size of a file that can be written, with what waits to be; None of a file that is only read."""
     if type(value) not in (io.TextIOWrapper, io.BufferedRandom, io.FileIO) or value.closed or not value.writable():
         return None
@@ -206,8 +202,8 @@ def rewinder(value: Any) -> Callable[[], object] | None:
         place = value.tell()
     except (OSError, ValueError):
         return None
-    size = written_size(value)
-    return lambda: value.seek(place) if written_size(value) == size else None
+    size = _written_size(value)
+    return lambda: value.seek(place) if _written_size(value) == size else None
 
 
 def _is_packed(value: Any) -> bool:

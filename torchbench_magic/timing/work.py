@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import linecache
+import os
 import resource
 import sys
 import threading
@@ -251,15 +252,15 @@ def _operators_mode() -> type:
 
         def __init__(self, work: Work, lines: _Lines, clock: Callable[[], int]) -> None:
             super().__init__()
-            self._work, self._lines, self._clock, self._left = work, lines, clock, OPERATORS
+            self._work, self._lines, self._clock, self.left = work, lines, clock, OPERATORS
 
         def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             entered, tracer = self._clock(), sys.gettrace()
             sys.settrace(None)  # what the recording runs is nobody's
-            self._left -= 1
+            self.left -= 1
             if is_here := threading.get_ident() == self._lines.thread:  # a backward pass on a device has its own
                 self._lines.spend()
-            if self._left < 0:
+            if self.left < 0:
                 self._work.cut.add("operators")
             began, wall = time.thread_time(), self._clock()
             sys.settrace(tracer)
@@ -270,7 +271,7 @@ def _operators_mode() -> type:
                 sys.settrace(None)
                 self._work.in_operators += time.thread_time() - began
                 entered += self._clock() - wall
-            if self._left >= 0:
+            if self.left >= 0:
                 with contextlib.suppress(Exception):  # a tensor that cannot be asked
                     self._note(op, [*args, *(kwargs or {}).values()], made)
             if is_here:
@@ -299,6 +300,23 @@ def _operators_mode() -> type:
         return [each for each in several if isinstance(each, torch.Tensor)]
 
     return Operators
+
+
+_recording: list[Any] = []
+"""The mode of the call that is recorded."""
+
+
+@cache
+def _leave_forks_alone() -> None:
+    """Have nothing recorded in a process that a recorded call forks, as a DataLoader's worker."""
+
+    def in_child() -> None:
+        for mode in _recording:
+            sys.settrace(None)
+            threading.settrace(None)
+            mode.left = 0
+
+    os.register_at_fork(after_in_child=in_child)
 
 
 class _Recorded(BlockAround):
@@ -435,7 +453,9 @@ class Probe:
         in_threads, event = threading.gettrace(), _ns_of_an_event(self._clock)
         work.imported = -len(sys.modules)
         try:
-            with dynamo.uncompiled(), _operators_mode()(work, lines, self._clock):
+            with dynamo.uncompiled(), _operators_mode()(work, lines, self._clock) as mode:
+                _leave_forks_alone()
+                _recording.append(mode)
                 threading.settrace(lines.in_thread)
                 lines.resume()
                 sys.settrace(lines.called)
@@ -445,6 +465,7 @@ class Probe:
                     sys.settrace(tracer)
                     threading.settrace(in_threads)
         finally:
+            _recording.clear()
             work.imported += len(sys.modules)
             first = id(own), min([line for _, _, line in own.co_lines() if line][1:], default=1)
             work.lines[first] = max(work.lines[first] - 1, 0)  # the loop's own, which stands on the first line

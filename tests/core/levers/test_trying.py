@@ -21,11 +21,9 @@ from torchbench_magic.levers import trial
 from torchbench_magic.levers.kinds import Change, DoesNotApply, Site
 from torchbench_magic.levers.trial import try_levers
 from torchbench_magic.process.contention import Clocks
-from torchbench_magic.timing import watched_objects
 from torchbench_magic.timing.levers_view import recommended
 from torchbench_magic.timing.plan import Plan
 from torchbench_magic.timing.task import Task
-from torchbench_magic.timing.timed_loop import Steps
 
 TRAINING = """
 import torch
@@ -482,15 +480,7 @@ def test_what_is_compiled_by_inductor_and_changes_is_put_back_too() -> None:
     every_case(((change,) for change in ('d["n"] += 1', "buffer.add_(1)")), changed)
 
 
-def test_what_every_call_writes_is_no_result_kept_by_the_first_call_however_long_that_took(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def is_slow_again(*_: object) -> Steps[tuple[bool, int]]:
-        yield from ()
-        return True, 0
-
-    monkeypatch.setattr(first_call, "SLOWER", 0.0)
-    monkeypatch.setattr(first_call, "is_slow_again", is_slow_again)
+def test_what_every_call_writes_is_put_back_and_no_result_that_the_first_call_kept() -> None:
     cell = (
         "stats = {'steps': 0}\nlog = []\nclass Net: calls = 0\nnet = Net()\nnet.n = 0\nnth = 0\n"
         "def step():\n    global nth\n    nth += 1\n    stats['steps'] += 1\n    log.append(1)\n    Net.calls += 1\n"

@@ -158,10 +158,10 @@ def counted_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work, "time", fake)
 
 
-def probed(setup: str, body: str, plain: int = PLAIN) -> tuple[Probe, dict[str, Any]]:
+def probed(setup: str, body: str, plain: int = PLAIN, **more: Any) -> tuple[Probe, dict[str, Any]]:
     """The probe of a body after ``plain`` calls, and the names that it ran with."""
     clock = FakeClock()
-    names: dict[str, Any] = {"torch": torch, "np": np, "clock": clock, "x": 1.0, "__name__": "__main__"}
+    names: dict[str, Any] = {"torch": torch, "np": np, "clock": clock, "x": 1.0, "__name__": "__main__"} | more
     for name, text in (("<setup>", setup), ("<cell>", body)):
         linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     exec(compile(setup, "<setup>", "exec"), names)
@@ -244,3 +244,20 @@ def test_an_exception_of_the_code_is_its_own() -> None:
     with pytest.raises(ZeroDivisionError):
         probed("", "1 / 0")
     assert sys.gettrace() is None
+
+
+def test_a_process_that_a_recorded_call_forks_records_nothing() -> None:
+    import os
+
+    def forked() -> int:
+        read, write = os.pipe()
+        if (child := os.fork()) == 0:
+            os.write(write, b"0" if sys.gettrace() is None else b"1")
+            os._exit(0)
+        os.waitpid(child, 0)
+        os.close(write)
+        with os.fdopen(read) as pipe:
+            return int(pipe.read())
+
+    _, names = probed("seen = []", "seen.append(forked())", plain=1, forked=forked)
+    assert names["seen"] == [0, 0, 0, 0, 0]
