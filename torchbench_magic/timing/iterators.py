@@ -354,6 +354,10 @@ class QueueWaits:
         self._taken: dict[int, int] = {}
         self._before: dict[int, int] = {}
 
+    def also(self, name: str, block: Timeable) -> None:
+        """Guard another block of an alternative's code too."""
+        self._of_block[id(block)] = self._queues.get(name, [])
+
     def begin(self, name: str) -> None:
         """The first call of an alternative begins."""
         self._before = {id(one.value): one.size() for one in self._queues.get(name, ())}
@@ -372,7 +376,9 @@ class QueueWaits:
         try:
             request = next(steps)
             while True:
-                block = getattr(request.block, "block", request.block)  # of one that is watched
+                block = request.block
+                while isinstance(block, BlockAround):
+                    block = block.block
                 risky = [one for one in self._of_block.get(id(block), ()) if self._runs_dry(one, request)]
                 if risky:
                     request = request._replace(block=_GuardedBlock(request.block, risky, self._names, self._taken))

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from torchbench_magic.process import dynamo
@@ -397,7 +397,7 @@ class Probe:
 
     def _compiles(self) -> bool:
         called = (one.value for one in self._reach().values())
-        codes = [self._code.replicas[0].__code__, *(v.__code__ for v in called if hasattr(v, "__code__"))]
+        codes = [self._code.replicas[0].__code__, *(v.__code__ for v in called if issubclass(type(v), FunctionType))]
         own = (code for code in codes if isinstance(code, CodeType) and is_users_file(code.co_filename))
         return any({"torch", "compile"} <= {*names_used(code)} for code in own)
 

@@ -122,7 +122,7 @@ def _held_by(label: str, one: Reached, mentioned: set[str]) -> Iterator[tuple[st
     import torch
 
     value, own = one.value, one.is_own
-    if isinstance(value, FunctionType):
+    if issubclass(type(value), FunctionType):
         home, code = value.__globals__, value.__code__
         if is_users_file(code.co_filename):
             used = dict.fromkeys(names_used(code))
@@ -134,23 +134,23 @@ def _held_by(label: str, one: Reached, mentioned: set[str]) -> Iterator[tuple[st
             yield f"{name}.__dict__", Reached(cell, True)
         yield f"{label}.__defaults__", Reached((value.__defaults__, value.__kwdefaults__), own)
         yield f"{label}.__dict__", Reached(value.__dict__, own)
-    elif isinstance(value, type):
+    elif issubclass(type(value), type):
         if is_users_class(value):
             named = ((k, v) for k, v in vars(value).items() if not k.startswith("__"))
             yield from ((f"{label}.{k}", Reached(v, True)) for k, v in named)
-    elif isinstance(value, ModuleType):
+    elif issubclass(type(value), ModuleType):
         if is_users_module(value):
             held = vars(value)
             yield from ((f"{label}.{k}", Reached(held[k], True, (held, k))) for k in sorted(mentioned & held.keys()))
-    elif isinstance(value, torch.Tensor):
+    elif issubclass(type(value), torch.Tensor):
         if value.is_leaf and value.requires_grad:
             yield f"{label}.grad", Reached(value.grad, own)
-    elif isinstance(value, dict):
+    elif issubclass(type(value), dict):
         if "__builtins__" not in value:  # not all names of a module
             base = label.removesuffix(".__dict__")
             for key, item in itertools.islice(dict.items(value), _MOST_ITEMS):
                 yield (f"{base}.{key}" if isinstance(key, str) else f"{base}[…]"), Reached(item, own)
-    elif not isinstance(value, (np.ndarray, CellType, CodeType, FrameType)):
+    elif not issubclass(type(value), (np.ndarray, CellType, CodeType, FrameType)):
         yield from _referents(label, value, own)
 
 
@@ -162,7 +162,7 @@ def _referents(label: str, value: Any, own: bool) -> Iterator[tuple[str, Reached
         inner: Iterable[Any] = [*itertools.islice(value, 4 * _MOST_ITEMS)]
     else:  # a tuple that C code fills, as that of `zip_longest`, has holes: to read one ends the process
         inner = gc.get_referents(value)[: 4 * _MOST_ITEMS]
-    is_plain = isinstance(value, (list, tuple, deque, set, MethodType))
+    is_plain = issubclass(type(value), (list, tuple, deque, set, MethodType))
     others = (each for each in inner if each is not held and not _is_scalar(each))
     for each in itertools.islice(others, _MOST_ITEMS):
         yield f"{label}·{type(value).__name__}", Reached(each, own and (is_plain or is_users))
@@ -171,7 +171,7 @@ def _referents(label: str, value: Any, own: bool) -> Iterator[tuple[str, Reached
 def _is_scalar(value: Any) -> bool:
     import torch
 
-    return value is None or isinstance(value, (*_SCALARS, torch.dtype, torch.device))
+    return value is None or issubclass(type(value), (*_SCALARS, torch.dtype, torch.device))
 
 
 def generators_among(reached: Mapping[str, Reached]) -> list[tuple[Callable[[], Any], Callable[[Any], object]]]:
@@ -181,10 +181,10 @@ def generators_among(reached: Mapping[str, Reached]) -> list[tuple[Callable[[], 
     found = [(kind.read, kind.put) for kind in generators()]
     for one in reached.values():
         value = one.value
-        if isinstance(value, np.random.Generator):
+        if issubclass(type(value), np.random.Generator):
             bits = value.bit_generator
             found.append((partial(getattr, bits, "state"), partial(setattr, bits, "state")))
-        elif isinstance(value, (torch.Generator, np.random.RandomState)):
+        elif issubclass(type(value), (torch.Generator, np.random.RandomState)):
             found.append((value.get_state, value.set_state))
         elif type(value) is random.Random:
             found.append((value.getstate, value.setstate))
@@ -210,7 +210,7 @@ def seen_of(value: Any) -> Seen:
 def _size(value: Any) -> Any:
     import torch
 
-    if isinstance(value, (torch.Tensor, np.ndarray)):
+    if issubclass(type(value), (torch.Tensor, np.ndarray)):
         with contextlib.suppress(Exception):  # a parameter whose shape the first call sets
             return (*value.shape, str(value.dtype))
         return None
@@ -224,7 +224,7 @@ def _size(value: Any) -> Any:
                 return Left(operator.length_hint(value))
     if not is_cursor(value) and (ended := is_used_up(value)) is not None:  # a cursor is given statements
         return Left(not ended)
-    if isinstance(value, (io.BufferedIOBase, io.RawIOBase, io.StringIO)):
+    if issubclass(type(value), (io.BufferedIOBase, io.RawIOBase, io.StringIO)):
         with contextlib.suppress(Exception):
             return value.tell()
     return None
@@ -237,12 +237,12 @@ def _digest(value: Any) -> Any:
     with contextlib.suppress(Exception):  # what has no values yet, or none that can be read
         if _is_scalar(value):
             return _item(value)
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             return _digest_of_tensor(value)
-        if isinstance(value, np.ndarray):
+        if issubclass(type(value), np.ndarray):
             some = value.ravel() if value.size <= 4 * _SAMPLE else value.flat[:: value.size // _SAMPLE | 1]
             return hash(tuple(map(_item, some))) if some.dtype.hasobject else hash(some.tobytes())
-        if isinstance(value, CellType):
+        if issubclass(type(value), CellType):
             return _item(value.cell_contents)
         if type(value) in _DICTS:
             pairs = itertools.islice(value.items(), 4 * _SAMPLE)
@@ -342,16 +342,16 @@ _ABSENT = object()
 def _has_values(value: Any) -> bool:
     import torch
 
-    return isinstance(value, (torch.Tensor, np.ndarray))
+    return issubclass(type(value), (torch.Tensor, np.ndarray))
 
 
 def _bytes(value: Any) -> int:
     import torch
 
     with contextlib.suppress(Exception):  # a parameter without a shape yet, a sparse tensor
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             return value.nbytes * (2 if value.is_leaf and value.grad is not None else 1)
-        if isinstance(value, np.ndarray):
+        if issubclass(type(value), np.ndarray):
             return value.nbytes
     return 64 * len(value) if type(value) in _CONTAINERS else 0
 
@@ -361,12 +361,12 @@ def _content(value: Any) -> Any:
     import torch
 
     with contextlib.suppress(Exception):
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             grad = value.grad if value.is_leaf and value.requires_grad else None
             if any(t is not None and (t.layout is not torch.strided or t.is_meta) for t in (value, grad)):
                 return None
             return value.detach().clone(), grad, None if grad is None else grad.detach().clone()
-        if isinstance(value, CellType):
+        if issubclass(type(value), CellType):
             return [value.cell_contents]
         if type(value) is np.ndarray and not value.flags.writeable:
             return None
@@ -377,7 +377,7 @@ def _content(value: Any) -> Any:
 def _put(value: Any, kept: Any) -> None:
     import torch
 
-    if isinstance(value, torch.Tensor):
+    if issubclass(type(value), torch.Tensor):
         data, grad, values = kept
         with torch.no_grad():
             value.data.copy_(data)
@@ -385,9 +385,9 @@ def _put(value: Any, kept: Any) -> None:
                 value.grad = grad
                 if grad is not None:
                     grad.data.copy_(values)
-    elif isinstance(value, np.ndarray):
+    elif issubclass(type(value), np.ndarray):
         value[...] = kept
-    elif isinstance(value, CellType):
+    elif issubclass(type(value), CellType):
         value.cell_contents = kept[0]
     elif type(value) in (list, bytearray):
         value[:] = kept

@@ -38,7 +38,7 @@ def test_a_sparse_tensor_has_its_entries_again(body: str, coalesced: bool) -> No
     assert torch.equal(s.to_dense(), before)
     assert s.is_coalesced() is coalesced
     assert all(torch.equal(one, before) for one in found[-5:])
-    assert not unrestored(result)
+    assert unrestored(result) == ["found"]
 
 
 class Slotted:
@@ -87,7 +87,7 @@ def test_an_array_has_its_values_again(array: Any) -> None:
     before, found = array.copy(), []
     result = restored("found.append(array.copy())\narray[1] = 7", array=array, found=found)
     assert all(str(one) == str(before) for one in (array, *found[-5:]))
-    assert not unrestored(result)
+    assert unrestored(result) == ["found"]
 
 
 def test_an_array_of_another_shape_is_said_by_name() -> None:

@@ -113,13 +113,6 @@ def test_without_restore_the_change_stays_and_is_said() -> None:
     assert "in-place" in [d.kind for d in result.warnings]
 
 
-def test_a_list_that_grows_is_said() -> None:
-    log: list[int] = []
-    result = timed(FakeClock(), {"": "log.append(1)\nclock.work(10)"}, names={"log": log})
-    (doubt,) = result.warnings
-    assert (doubt.kind, doubt.facts["items"]) == ("grows", len(log))
-
-
 def test_cold_samples_are_single_calls_after_the_caches_were_emptied() -> None:
     result = timed(FakeClock(), {"": "clock.work(5000)"}, cold=True, repeat=5)
     assert set(result.samples["number"]) == {1}
