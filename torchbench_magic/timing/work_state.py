@@ -350,9 +350,9 @@ def _bytes(value: Any) -> int:
 
     with contextlib.suppress(Exception):  # a parameter without a shape yet, a sparse tensor
         if issubclass(type(value), torch.Tensor):
-            return value.nbytes * (2 if value.is_leaf and value.grad is not None else 1)
+            return int(value.nbytes) * (2 if value.is_leaf and value.grad is not None else 1)
         if issubclass(type(value), np.ndarray):
-            return value.nbytes
+            return int(value.nbytes)
     return 64 * len(value) if type(value) in _CONTAINERS else 0
 
 
