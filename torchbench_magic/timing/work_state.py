@@ -143,7 +143,7 @@ def _held_by(label: str, one: Reached, mentioned: set[str]) -> Iterator[tuple[st
             held = vars(value)
             yield from ((f"{label}.{k}", Reached(held[k], True, (held, k))) for k in sorted(mentioned & held.keys()))
     elif issubclass(type(value), torch.Tensor):
-        if value.is_leaf and value.requires_grad:
+        if is_plain_tensor(value) and value.is_leaf and value.requires_grad:
             yield f"{label}.grad", Reached(value.grad, own)
     elif issubclass(type(value), dict):
         if "__builtins__" not in value:  # not all names of a module
@@ -210,9 +210,9 @@ def seen_of(value: Any) -> Seen:
 def _size(value: Any) -> Any:
     import torch
 
-    if issubclass(type(value), (torch.Tensor, np.ndarray)):
-        with contextlib.suppress(Exception):  # a parameter whose shape the first call sets
-            return (*value.shape, str(value.dtype))
+    if is_plain_tensor(value) or issubclass(type(value), np.ndarray):
+        return (*value.shape, str(value.dtype))
+    if issubclass(type(value), torch.Tensor):  # one of a class of its own, or whose shape the first call sets
         return None
     for kind in type(value).__mro__:
         with contextlib.suppress(Exception):
@@ -257,7 +257,9 @@ def _digest(value: Any) -> Any:
 def _digest_of_tensor(value: Any) -> Any:
     import torch
 
-    if not (is_plain_tensor(value) and has_values(value)) or value.layout is not torch.strided:
+    if not is_plain_tensor(value):  # it would run code of its class
+        return None
+    if not has_values(value) or value.layout is not torch.strided:
         return value._version
     with torch.no_grad():
         some = value.detach()
@@ -340,16 +342,13 @@ _ABSENT = object()
 
 
 def _has_values(value: Any) -> bool:
-    import torch
-
-    return issubclass(type(value), (torch.Tensor, np.ndarray))
+    return is_plain_tensor(value) or issubclass(type(value), np.ndarray)
 
 
 def _bytes(value: Any) -> int:
-    import torch
 
     with contextlib.suppress(Exception):  # a parameter without a shape yet, a sparse tensor
-        if issubclass(type(value), torch.Tensor):
+        if is_plain_tensor(value):
             return int(value.nbytes) * (2 if value.is_leaf and value.grad is not None else 1)
         if issubclass(type(value), np.ndarray):
             return int(value.nbytes)
@@ -361,7 +360,7 @@ def _content(value: Any) -> Any:
     import torch
 
     with contextlib.suppress(Exception):
-        if issubclass(type(value), torch.Tensor):
+        if is_plain_tensor(value):
             grad = value.grad if value.is_leaf and value.requires_grad else None
             if any(t is not None and (t.layout is not torch.strided or t.is_meta) for t in (value, grad)):
                 return None

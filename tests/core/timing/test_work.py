@@ -261,3 +261,18 @@ def test_a_process_that_a_recorded_call_forks_records_nothing() -> None:
 
     _, names = probed("seen = []", "seen.append(forked())", plain=1, forked=forked)
     assert names["seen"] == [0, 0, 0, 0, 0]
+
+
+def test_a_tensor_of_a_class_of_its_own_is_asked_nothing() -> None:
+    asked = []
+
+    class Asking(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            asked.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    made = torch.ones(3).as_subclass(Asking)
+    asked.clear()
+    probed("", "made is None", made=made)
+    assert not asked
