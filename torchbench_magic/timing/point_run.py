@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from torchbench_magic.process import dynamo
 from torchbench_magic.process.compile_watch import switched_off
 from torchbench_magic.process.contention import Counters, contention_between
 from torchbench_magic.process.device import DeviceWait, traced_launches
@@ -249,7 +248,7 @@ class PointRun:
         probe, plan = self.probes[name], self.plan
         probe.long = min(LONG, (plan.max_run_time or 5 * plan.min_run_time) / 4)
         made = yield from probe.recorded_again()
-        if not dynamo.is_loaded():
+        if not probe.is_compiled:
             return first_ns, made
         self._tell(f"running the first call of {name}" if name else "running the first call", is_long=True)
         self.watched.restore()

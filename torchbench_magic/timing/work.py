@@ -64,6 +64,8 @@ NOISE, COLD, WAITED = 3e-6, 5e-5, 1e-3
 """Seconds that are not told apart; that the Python of a cold operator counts for at most; from which a line waited."""
 VALUE = "__tb_value"
 """The name that the value of the code is bound to in a recorded call."""
+_COMPILER = os.path.join("torch", "_dynamo", "eval_frame.py")
+"""Where functions are called that the compiler has wrapped."""
 LONG = 0.5
 """Seconds of a call from which on none is made only to look."""
 AGAIN = 8
@@ -91,6 +93,7 @@ class Work:
         in_operators: seconds.
         cut: "lines" or "operators", of which there were more than are recorded.
         library: calls of functions of libraries written in Python.
+        is_compiled: functions ran that the compiler would have compiled elsewhere.
         imported: modules.
         wall, cpu: seconds of the call, and of the processor, without what the recording took.
         error: of an exception that it raised.
@@ -109,6 +112,7 @@ class Work:
     in_operators: float = 0.0
     cut: set[str] = field(default_factory=set)
     library: int = 0
+    is_compiled: bool = False
     imported: int = 0
     wall: float = 0.0
     cpu: float = 0.0
@@ -131,7 +135,7 @@ class _Lines:
 
     def __init__(self, work: Work, code: CodeType | None = None) -> None:
         self.work, self._left, self._code, self.thread = work, LINES, code, threading.get_ident()
-        self._is_users: dict[str, bool] = {}
+        self._is_users: dict[str, bool] = {}  # by file
         self._imports = 0  # modules that are being imported: start-up, and no work of the code's
         self._returned: Line | None = None  # the line that returned last, while its caller's line goes on
         self.stack: list[Line | None] = [None]
@@ -146,6 +150,7 @@ class _Lines:
         file = frame.f_code.co_filename
         if (users := self._is_users.get(file)) is None:
             users = self._is_users[file] = _is_users(file)
+            self.work.is_compiled |= file.endswith(_COMPILER)
         self._stop_in_time()
         if frame.f_code.co_name == "<module>" and frame.f_code is not self._code:
             self._imports += 1
@@ -404,6 +409,11 @@ class Probe:
     def _reach(self) -> dict[str, Reached]:
         return reach(self._namespace, self._code.names, [self._code.replicas[0].__code__])
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether a plain call compiles, or runs what was compiled."""
+        return any(work.is_compiled for work in self._works)
+
     def forget(self) -> None:
         """Let go of what is held of the code's."""
         self._kept, self._random, self._by_setup = Kept({}), [], {}
@@ -649,10 +659,11 @@ class Probe:
                 what = "the value" if name == VALUE else f"`{name}`"
                 texts = [_value_text(one) for one in (made, others[-1]) if one is not None]
                 return Finding("less", f"{what} was {texts[0]} in the first call and {texts[1]} in later ones")
-        was, last = first.before, later[-1].before
+        was, last, now = first.before, later[-1].before, state_of(self._reach())
         for k, entry in was.items():
             held = isinstance(entry.size, Left) or k in self._moving
-            if held and isinstance(entry.size, int) and entry.size > 0 and k in last and last[k].size == 0:
+            is_empty = all(k in state and state[k].size == 0 for state in (last, now))  # the last call made none anew
+            if held and isinstance(entry.size, int) and entry.size > 0 and is_empty:
                 return Finding("less", f"`{plain_label(k)}` had items left before the first call and none in the end")
         return None
 
