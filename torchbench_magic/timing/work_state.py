@@ -26,7 +26,7 @@ import numpy as np
 
 from torchbench_magic.process.code import names_used
 from torchbench_magic.process.frame_owner import is_users_file
-from torchbench_magic.process.held import has_values, is_plain_tensor
+from torchbench_magic.process.held import has_values, is_plain_tensor, shape_of
 from torchbench_magic.process.reach import attributes_held, is_users_class, is_users_module
 from torchbench_magic.process.settings import generators
 
@@ -210,10 +210,11 @@ def seen_of(value: Any) -> Seen:
 def _size(value: Any) -> Any:
     import torch
 
-    if is_plain_tensor(value) or issubclass(type(value), np.ndarray):
+    if issubclass(type(value), np.ndarray):
         return (*value.shape, str(value.dtype))
-    if issubclass(type(value), torch.Tensor):  # one of a class of its own, or whose shape the first call sets
-        return None
+    if issubclass(type(value), torch.Tensor):  # not one of a class of its own, or whose shape the first call sets
+        shape = shape_of(value) if is_plain_tensor(value) else None
+        return None if shape is None else (*shape, str(value.dtype))
     for kind in type(value).__mro__:
         with contextlib.suppress(Exception):
             if kind.__flags__ & _HEAP_TYPE and kind.__module__ not in ("collections", "_collections"):
