@@ -96,7 +96,6 @@ class Work:
         is_compiled: functions ran that the compiler would have compiled elsewhere.
         imported: modules.
         wall, cpu: seconds of the call, and of the processor, without what the recording took.
-        error: of an exception that it raised.
         before: what was there.
         gave: name -> what it was bound to; `VALUE` the value of the code.
         overhead_ns: what the recording took.
@@ -444,12 +443,9 @@ class Probe:
     def recorded_last(self, plain: int) -> Steps[None]:
         """The call after the samples, for which so many were made, and what is known then."""
         self._plain = plain
-        if (
-            self.finding is None
-            and self._works[-1].wall <= self.long
-            and (yield from self.recorded(is_tried=True)) != FAILED
-        ):
-            self.finding = yield from self._judged()
+        is_open = self.finding is None or not self.finding.voids  # a doubt may become more
+        if is_open and self._works[-1].wall <= self.long and (yield from self.recorded(is_tried=True)) != FAILED:
+            self.finding = (yield from self._judged()) or self.finding
         self.forget()
 
     @contextlib.contextmanager
@@ -491,7 +487,7 @@ class Probe:
         if found is not None and (yield from self._happens_again()):
             found = None  # chance: the work of a call is not always the same
         if not (found and found.voids) and self._before is None and (len(self._works) < 4 or self._moving):
-            found = (yield from self._by_test(found)) or found
+            found = (yield from self._by_test()) or found
         return found or self._by_what_it_gave() or self._by_time()
 
     @property
@@ -599,12 +595,8 @@ class Probe:
             del self._works[mark:]
         return False
 
-    def _by_test(self, ran: Finding | None) -> Steps[Finding | None]:
-        """State that the first call left, or that moves, put to the test: is a call from the state before it longer?
-
-        Args:
-            ran: a doubt by what ran.
-        """
+    def _by_test(self) -> Steps[Finding | None]:
+        """What is not as setup left it, or moves, put to the test: does a call from setup's state take another time?"""
         settled, moving = self._settled, self._moving
         now = self._reach()
         homes = {k.rpartition(".")[0] for k in (*settled, *moving) if "." in k}
@@ -709,7 +701,7 @@ class Probe:
                 return f"; `{name}` was {a}, then {b}"
         for name, then, here in pairs:
             if then is not None and type(then.size) is type(here.size) is int and then.size != here.size:
-                return f"; `{name}` held {then.size:,}, then {here.size:,} items"
+                return f"; `{name}` held {then.size:,}, then {here.size:,} item{'s' * (here.size != 1)}"
         return next((f"; `{name}` was {'made' if then is None else 'changed'}" for name, then, _ in pairs), "")
 
 

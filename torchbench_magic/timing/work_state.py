@@ -31,6 +31,7 @@ from torchbench_magic.process.reach import attributes_held, is_users_class, is_u
 from torchbench_magic.process.settings import generators
 
 from .iterators import is_cursor, is_used_up
+from .restore import ABSENT
 
 __all__ = [
     "Kept",
@@ -315,11 +316,11 @@ class Kept:
         labels = [*labels]
         held = {k: self._held[k] for k in labels if k in self._held and k in now and now[k].value is self._held[k][0]}
         moved = [self._variables[k] for k in labels if k in self._variables]
-        moved = [(home, name, then) for home, name, then in moved if home.get(name, _ABSENT) is not then]
+        moved = [(home, name, then) for home, name, then in moved if home.get(name, ABSENT) is not then]
         if not (held or moved):
             return None
         present = {label: _content(value) for label, (value, _) in held.items()}
-        bound = [(home, name, home.get(name, _ABSENT)) for home, name, _ in moved]
+        bound = [(home, name, home.get(name, ABSENT)) for home, name, _ in moved]
 
         def first() -> None:
             for value, copy in held.values():
@@ -331,15 +332,12 @@ class Kept:
             for label, (value, _) in held.items():
                 _put(value, present[label])
             for home, name, here in bound:
-                if here is _ABSENT:
+                if here is ABSENT:
                     home.pop(name, None)
                 else:
                     home[name] = here
 
         return first, last
-
-
-_ABSENT = object()
 
 
 def _has_values(value: Any) -> bool:

@@ -276,3 +276,11 @@ def test_a_tensor_of_a_class_of_its_own_is_asked_nothing() -> None:
     asked.clear()
     probed("", "made is None", made=made)
     assert not asked
+
+
+def test_a_doubt_does_not_hide_what_the_last_call_shows() -> None:
+    setup = "xs = []; net = torch.nn.Dropout(); x = torch.ones(8)"
+    body = "net(x)\nnet.eval()\nxs.append(1)\nfor i in xs:\n    i + 1"
+    found = probed(setup, body)[0].finding
+    assert found is not None
+    assert found.how == "more", found.evidence
