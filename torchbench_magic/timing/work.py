@@ -259,8 +259,9 @@ def _operators_mode() -> type:
             self._work, self._lines, self._clock, self.left = work, lines, clock, OPERATORS
 
         def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            entered, tracer = self._clock(), sys.gettrace()
+            tracer = sys.gettrace()
             sys.settrace(None)  # what the recording runs is nobody's
+            entered = self._clock()
             self.left -= 1
             if is_here := threading.get_ident() == self._lines.thread:  # a backward pass on a device has its own
                 self._lines.spend()
