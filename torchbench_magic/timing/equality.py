@@ -26,6 +26,8 @@ __all__ = [
     "frame_parts",
     "gap",
     "gap_text",
+    "is_compared_by_value",
+    "is_equal",
     "only_absolutely_close",
     "tolerances_at",
     "walk_both",
@@ -33,6 +35,8 @@ __all__ = [
 
 _FAR = 0.1
 """Of the largest value: numbers that differ by more agree by the absolute tolerance only."""
+_MOST = 10_000
+"""Objects of a column that are compared one by one."""
 _HALF, _SINGLE, _DOUBLE = (1e-3, 1e-5), (1.3e-6, 1e-5), (1e-7, 1e-7)
 _TOLERANCES = {
     "bfloat16": (1.6e-2, 1e-5), "float16": _HALF, "complex32": _HALF, "float32": _SINGLE, "complex64": _SINGLE,
@@ -111,6 +115,31 @@ def _of_tensor(tensor: Any) -> Any:
     except (RuntimeError, NotImplementedError, TypeError, ValueError):  # it has no values
         return tensor
     return Numbers(values, _name(tensor.dtype), "Tensor", "torch", f"{tensor.device}{layout}")
+
+
+def is_compared_by_value(kind: type) -> bool:
+    """Whether objects of a class of a library are compared by their values, and are no plain arrays or numbers."""
+    import torch
+
+    is_plain = issubclass(kind, (np.ndarray, np.generic, torch.Tensor))
+    return not is_plain and any(hasattr(kind, name) for name in ("__array__", "__array_interface__", "to_numpy"))
+
+
+def is_equal(one: Any, other: Any) -> bool:
+    """Whether two objects have the same values, to the last bit, and dtypes; not where a column holds over `_MOST`
+    objects."""
+
+    def is_same(a: Any, b: Any) -> bool:
+        if isinstance(a, Numbers) and isinstance(b, Numbers):
+            return gap(a, b, (0.0, 0.0)).word == "equal"
+        return a is not TOO_MANY and (a is b or (type(a) is type(b) and bool(a == b)))
+
+    try:
+        if repr(getattr(one, "dtypes", None)) != repr(getattr(other, "dtypes", None)):
+            return False
+        return all(is_same(a, b) for _, a, b in walk_both(one, other, most=_MOST, by_kind=True))
+    except Exception:  # noqa: BLE001  # whatever their library says
+        return False
 
 
 def frame_parts(value: Any) -> Object | None:

@@ -611,7 +611,7 @@ class Probe:
         first, later = self._first, self._later
         share, lost = min(lacks(first, work) for work in later)
         starts = share > 1e-3 or first.library > 1.1 * later[0].library + 10
-        least = 4.0 if starts else MORE if max(pair) < 2 * COLD else 1.25  # a little that only a first call does
+        least = 2.0 if starts else MORE  # a little that only a first call does
         if abs(before - present) <= NOISE or max(pair) <= least * min(pair):
             return None
         text = (
@@ -619,7 +619,7 @@ class Probe:
             f" present one"
         )
         text += f"; {lost}" if share > 0.05 else self._cause(moving or settled)
-        if max(pair) <= (MORE if moving else 4) * min(pair):
+        if max(pair) <= (MORE if moving else 2) * min(pair):
             return Finding("part", text)
         return Finding("more" if moving and present > before else "less", text)
 

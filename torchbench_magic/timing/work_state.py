@@ -7,6 +7,7 @@ what the garbage collector knows of it; no attribute is asked of an object and n
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import io
 import itertools
@@ -30,6 +31,7 @@ from torchbench_magic.process.held import has_values, is_plain_tensor, shape_of
 from torchbench_magic.process.reach import attributes_held, is_users_class, is_users_module
 from torchbench_magic.process.settings import generators
 
+from .equality import is_compared_by_value, is_equal
 from .iterators import is_cursor, is_used_up
 from .restore import ABSENT
 
@@ -150,7 +152,8 @@ def _held_by(label: str, one: Reached, mentioned: set[str]) -> Iterator[tuple[st
         if "__builtins__" not in value:  # not all names of a module
             base = label.removesuffix(".__dict__")
             for key, item in itertools.islice(dict.items(value), _MOST_ITEMS):
-                yield (f"{base}.{key}" if isinstance(key, str) else f"{base}[…]"), Reached(item, own)
+                home = (value, key) if own and isinstance(key, str) else None
+                yield (f"{base}.{key}" if home or isinstance(key, str) else f"{base}[…]"), Reached(item, own, home)
     elif not issubclass(type(value), (np.ndarray, CellType, CodeType, FrameType)):
         yield from _referents(label, value, own)
 
@@ -291,7 +294,8 @@ def plain_label(label: str) -> str:
 
 
 class Kept:
-    """Copies of what was there, of the user's own containers, arrays, tensors with their gradients, and variables.
+    """Copies of what was there, of the user's own containers, arrays, tensors with their gradients, and variables. What
+    else has values, as a frame, is not changed: its variable is given another copy.
 
     Args:
         reached: what code reaches, as `reach` found it.
@@ -301,14 +305,20 @@ class Kept:
         left = _MOST_BYTES
         self._held: dict[str, tuple[Any, Any]] = {}
         self._variables: dict[str, tuple[dict[str, Any], str, Any]] = {}
+        self._copies: dict[str, Any] = {}
         for label, one in reached.items():
             if one.home is not None:
                 self._variables[label] = (*one.home, one.value)
+                if not is_users_class(type(one.value)) and is_compared_by_value(type(one.value)):
+                    left -= sum(_bytes(each.value) for inner, each in reached.items() if _is_within(inner, label))
+                    with contextlib.suppress(Exception):  # whatever its library says
+                        self._copies |= {label: copy.deepcopy(one.value)} if left > 0 else {}
+                    continue
             if not (one.is_own or _has_values(one.value)):  # a library may count on what stands in its containers
                 continue
             left -= _bytes(one.value)
-            if left > 0 and (copy := _content(one.value)) is not None:
-                self._held[label] = one.value, copy
+            if left > 0 and (content := _content(one.value)) is not None:
+                self._held[label] = one.value, content
 
     def put_backs(self, labels: Iterable[str], now: Mapping[str, Reached]) -> tuple[Callable[[], None], ...] | None:
         """What brings the state before the first call back, and what brings the present one, of these labels; None
@@ -317,16 +327,20 @@ class Kept:
         held = {k: self._held[k] for k in labels if k in self._held and k in now and now[k].value is self._held[k][0]}
         moved = [self._variables[k] for k in labels if k in self._variables]
         moved = [(home, name, then) for home, name, then in moved if home.get(name, ABSENT) is not then]
-        if not (held or moved):
+        within = {k for k in self._copies if any(_is_within(label, k) for label in labels)}
+        anew = {k: self._variables[k] for k in within if not is_equal(self._copies[k], self._variables[k][2])}
+        if not (held or moved or anew):
             return None
         present = {label: _content(value) for label, (value, _) in held.items()}
-        bound = [(home, name, home.get(name, ABSENT)) for home, name, _ in moved]
+        bound = [(home, name, home.get(name, ABSENT)) for home, name, _ in [*moved, *anew.values()]]
 
         def first() -> None:
-            for value, copy in held.values():
-                _put(value, copy)
+            for value, content in held.values():
+                _put(value, content)
             for home, name, then in moved:
                 home[name] = then
+            for label, (home, name, _) in anew.items():
+                home[name] = copy.deepcopy(self._copies[label])
 
         def last() -> None:
             for label, (value, _) in held.items():
@@ -338,6 +352,11 @@ class Kept:
                     home[name] = here
 
         return first, last
+
+
+def _is_within(inner: str, label: str) -> bool:
+    """Whether a label is that of something within what another one names, or of that itself."""
+    return inner.startswith(label) and inner[len(label) : len(label) + 1] in ("", ".", "·", "[")
 
 
 def _has_values(value: Any) -> bool:

@@ -16,6 +16,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import numpy as np  # noqa: E402
+import pandas as pd  # noqa: E402
 
 from torchbench_magic.cell_text import Body  # noqa: E402
 from torchbench_magic.timing import work  # noqa: E402
@@ -80,6 +81,12 @@ for p in ps:
     p.grad = torch.ones(3)
 opt = torch.optim.SGD(ps)
 """
+FRAME = "import pandas as pd\ndf = pd.DataFrame({'a': np.arange(9.)[::-1]}); many = {'df': df.copy()}"
+FRAME_SORTED = """\
+clock.work(5000 if df['a'].iloc[0] > df['a'].iloc[-1] else 100)
+df['a'] = np.sort(df['a'])
+"""
+IMAGE = "from PIL import Image\nim = Image.new('L', (64, 64))"
 TRAINING = "net = torch.nn.Linear(4, 1); x = torch.ones(8, 4); opt = torch.optim.Adam(net.parameters())"
 
 CELLS = [
@@ -120,6 +127,9 @@ CELLS = [
         "a = np.arange(9.)[::-1].copy()",
         SORT,
     ),
+    ("less", "a call takes 5.00 ms from the state that setup left, and 100 µs", FRAME, FRAME_SORTED),
+    ("less", "5.00 ms from the state that setup left", FRAME, FRAME_SORTED.replace("df", "many['df']")),
+    ("less", "a call takes 4.10 ms from", IMAGE, "clock.work(im.size[0] ** 2)\nim.thumbnail((8, 8))"),
     (
         "less",
         "a call takes 100 µs from the state that setup left",
@@ -146,6 +156,8 @@ QUIET = [
     ("cache = {i: i for i in range(100)}", "sum(cache.values())"),
     ("a = np.ones(5)", "a *= 2"),
     ("g = iter(int, 1)", "next(g)"),
+    (FRAME, "clock.work(100)\ndf['b'] = df['a'] * 2"),
+    (FRAME, "clock.work(5000 if '_engine' not in df.index._cache else 100)\ndf.index.get_loc(3)"),  # the same values
 ]
 
 
@@ -207,6 +219,14 @@ def test_state_that_was_put_to_the_test_is_as_the_calls_left_it() -> None:
     _, names = probed("a = np.arange(9.)[::-1].copy(); n = [0]", SORT + "\nn[0] += 1")
     assert names["a"].tolist() == list(range(9))
     assert names["n"][0] == 3 + 6 + PLAIN  # it moves, and is not put back
+
+
+def test_a_frame_that_was_put_to_the_test_is_the_one_of_the_calls() -> None:
+    frame = pd.DataFrame({"a": np.arange(9.0)[::-1]})
+    _, names = probed("", FRAME_SORTED + "df.loc[0, 'n'] = df.get('n', [0])[0] + 1", df=frame)
+    assert names["df"] is frame
+    assert frame["a"].tolist() == list(range(9))
+    assert frame["n"][0] == 3 + 3 + PLAIN  # the three tests from the state of setup had copies of their own
 
 
 def test_nothing_of_a_recording_is_left(capsys: pytest.CaptureFixture[str]) -> None:
