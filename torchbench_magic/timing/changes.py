@@ -268,20 +268,31 @@ class TensorVersions:
         read = variables_read(names, namespace, functions)
         self.held = HeldState([*sorted(read.items()), *reached])
         self._before = [(label, t, version(t), _some_values(t)) for label, t in self.held.tensors.values()]
+        leaves = [(f"{label}.grad", t) for label, t in self.held.tensors.values() if is_plain_tensor(t) and t.is_leaf]
+        self._grads = [(label, t, t.grad, version(t.grad)) for label, t in leaves if t.requires_grad]
 
     @property
     def devices(self) -> set[str]:
         """Device of each tensor, as "cpu" or "cuda:0"."""
         return {str(tensor.device) for _, tensor, _, _ in self._before}
 
-    def changed(self) -> dict[str, int]:
+    def changed(self, calls: int = 0) -> dict[str, int]:
         """Label -> in-place changes since this record was made, for the tensors that have any, and those that an
-        optimizer or a module got since; 0 where nobody counted them."""
+        optimizer or a module got since; 0 where nobody counted them.
+
+        Args:
+            calls: that were made since: a gradient that is new counts only where as many calls were added to it, less
+                one that made it. One that each call makes anew does not.
+        """
         found = {}
         for label, tensor, before, values in self._before:
             counted = version(tensor) - before
             if counted or (values is not None and not hold_equal_values(_some_values(tensor), values)):
                 found[label] = counted
+        for label, tensor, before, counted in self._grads:
+            added = version(tensor.grad) - (counted if tensor.grad is before else 0)
+            if added > 0 and (tensor.grad is before or added >= calls - 1 > 0):
+                found[label] = added
         now = self.held.again()
         new = now.kept_state - self.held.tensors.keys()
         return found | {label: version(tensor) for at, (label, tensor) in now.tensors.items() if at in new}

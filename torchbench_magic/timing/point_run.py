@@ -366,7 +366,9 @@ class PointRun:
     def _finish(self) -> None:
         self.code.leave()
         if not self.plan.restore:
-            self.warnings += in_place(self.watched.versions.changed(), self._calls(), self.watched.readers)
+            calls = self._calls()
+            changed = self.watched.versions.changed(min(calls.values()))
+            self.warnings += in_place(changed, calls, self.watched.readers)
         told = {label for name in self.task.bodies for _, label in self.watched.others.found(name)}
         self.warnings += self.watched.not_restored(told)
         if self.isolation is not None:

@@ -555,10 +555,10 @@ class StateCopies:
 
 
 def version(tensor: Any) -> int:
-    """In-place changes that were counted; 0 of inference tensors, which keep no count."""
+    """In-place changes that were counted; 0 of inference tensors, which keep no count, and of None."""
     try:
         return int(tensor._version)
-    except RuntimeError:
+    except (RuntimeError, AttributeError):
         return 0
 
 

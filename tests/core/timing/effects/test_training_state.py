@@ -190,6 +190,30 @@ def test_state_that_the_first_step_makes_is_counted() -> None:
     assert any("momentum_buffer" in label for label in doubt.facts["changes"])
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_gradients_that_add_up_are_counted_and_put_back_with_restore(is_there: bool) -> None:
+    net, x = torch.nn.Linear(3, 1, bias=False), torch.ones(1, 3)
+    if is_there:
+        net.weight.grad = torch.zeros(1, 3)
+    names, body = {"net": net, "x": x}, "clock.work(5000)\nnet(x).sum().backward()"
+    restored = timed(FakeClock(), {"": body}, names=names, number=1, repeat=5, restore=True)
+    assert net.weight.grad is None or not net.weight.grad.any()
+    assert not [d for d in restored.warnings if d.kind == "in-place"]
+    result = timed(FakeClock(), {"": body}, names=names, number=1, repeat=5)
+    (doubt,) = [d for d in result.warnings if d.kind == "in-place"]
+    calls = doubt.facts["calls"]
+    assert doubt.facts["changes"] == {"net.weight.grad": calls if is_there else calls - 1}
+    assert net.weight.grad.tolist() == [[calls] * 3]
+
+
+@pytest.mark.parametrize("end", ["net.zero_grad()", "net.weight.grad.mul_(2)\nnet.weight.grad = None"])
+def test_gradients_that_each_call_makes_anew_are_not(end: str) -> None:
+    names = {"net": torch.nn.Linear(3, 1, bias=False), "x": torch.ones(1, 3)}
+    body = f"clock.work(5000)\nnet(x).sum().backward()\n{end}"
+    result = timed(FakeClock(), {"": body}, names=names, number=1, repeat=5)
+    assert not [d for d in result.warnings if d.kind == "in-place"]
+
+
 def test_changes_that_nobody_counted_are_said_without_a_count() -> None:
     w = torch.zeros(3)
     versions = TensorVersions(["w"], {"w": w}, [])
