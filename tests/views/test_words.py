@@ -6,6 +6,7 @@ import functools
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -19,6 +20,7 @@ from torchbench_magic.timing import view
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.samples import are_speeds
 
+from ..results.samples import lone
 from .builders import comparison_of
 from .profiling.loops.test_loops_shown import looped
 from .test_outputs_stay import RESULTS
@@ -79,7 +81,7 @@ BUSY = [
     Doubt("co-load", "Other processes used up to 1.0 of 2 cores.", "", {"ext": 1.0}),
     Doubt("busy", "Busy machine: CPU pressure 62 %.", "", {"pressure": 0.62}),
     Doubt("noisy", "Absolute times of bmm are unreliable: IQR up to 31 %.", "", {"rows": [0]}),
-    Doubt("in-place", "`x` was changed in place 7 times.", "Pass a copy."),
+    Doubt("memory", "Stopped early: the code keeps 3 GiB more than at its start."),
     Doubt("clock", "The CPU ran at 60 % of its highest clock."),
     Doubt("medians", "mul_sum: the medians alone give another ratio."),
 ]
@@ -95,6 +97,16 @@ def test_at_most_two_doubts_are_shown_and_the_rest_is_folded() -> None:
     assert (before.count("border-left:3px"), folded.count("border-left:3px")) == (MOST_DOUBTS, 2)
     spec = document_json.as_dict(made)
     assert (len(spec["doubts"]), len(spec["moreDoubts"])) == (MOST_DOUBTS, 2)
+
+
+def test_what_is_changed_in_place_is_a_clause_and_no_warning() -> None:
+    changed = Doubt("in-place", "`x` changed in place 7 times in 9 calls: names are restored after each call, objects"
+                    " are not, and the alternatives share them.")  # fmt: skip
+    shown = text.render(view.document(comparison_of(warnings=[changed])))
+    assert "x changed in place 7 times in 9 calls, shared by the alternatives" in " ".join(shown.split())
+    assert "!" not in shown
+    alone = replace(lone(3.2e-6), warnings=[changed])
+    assert "x changed in place 7 times in 9 calls" in " ".join(str(alone).split())
 
 
 def test_one_busy_machine_is_one_doubt() -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "process_dots",
     "LONGEST_NAME",
     "alternative_name",
+    "changed_in_place",
     "contaminated",
     "doubt_lines",
     "doubts_in_order",
@@ -280,12 +281,24 @@ def doubts_in_order(comparison: Comparison) -> list[Doubt]:
 
 
 def doubt_lines(comparison: Comparison) -> tuple[StyledText, ...]:
-    """One line each, all that says that the machine was busy as one; a partial result says so first."""
-    lines = [backticked(str(doubt)) for doubt in doubts_in_order(comparison)]
+    """One line each, all that says that the machine was busy as one; a partial result says so first. What is
+    `changed_in_place` is no doubt of a time: it is a clause."""
+    lines = [backticked(str(doubt)) for doubt in doubts_in_order(comparison) if doubt.kind != _IN_PLACE]
     if comparison.partial and not any(doubt.kind == "partial" for doubt in comparison.warnings):
         after = "" if math.isnan(comparison.elapsed) else f" after {units.seconds_text(comparison.elapsed)}"
         lines.insert(0, (Phrase(f"Partial: interrupted{after}. What was measured is shown."),))
     return tuple(lines)
+
+
+_IN_PLACE = "in-place"
+
+
+def changed_in_place(comparison: Comparison) -> Iterator[str]:
+    """Of the objects that the code changed and that nobody put back: their names, and how often."""
+    for doubt in comparison.warnings:
+        if doubt.kind == _IN_PLACE:
+            shared = ", shared by the alternatives" if "share them" in doubt.text else ""
+            yield doubt.text.partition(": names")[0].replace("`", "") + shared
 
 
 def measured(comparison: Comparison) -> Iterator[str]:

@@ -12,7 +12,15 @@ from torchbench_magic.show.drawing import histogram, span_of
 from torchbench_magic.show.table import Cell, Column, Group, Row, Table
 
 from . import levers_view
-from .columns_view import LONGEST_NAME, alternative_name, contaminated, doubt_lines, measured, nothing_done
+from .columns_view import (
+    LONGEST_NAME,
+    alternative_name,
+    changed_in_place,
+    contaminated,
+    doubt_lines,
+    measured,
+    nothing_done,
+)
 from .comparison import Comparison
 
 __all__ = ["document"]
@@ -98,6 +106,7 @@ def _spread(comparison: Comparison) -> Iterator[str]:
     yield f"{units.count(record['samples'])} samples, {in_threads}"
     if state := comparison.subjects[0].state:
         yield f"ran with {', '.join(state)}"
+    yield from changed_in_place(comparison)
     if not math.isnan(record["instructions"]):
         yield f"{units.number(record['instructions'], units.Scale(places=0), digits=None)} instructions per call"
 
