@@ -298,7 +298,14 @@ def names_used(code: CodeType) -> Iterator[str]:
 
 def names_by(code: CodeType, *operations: str) -> set[str]:
     """What these instructions of code, or of code defined in it, name."""
-    return {i.argval for part in codes_within(code) for i in dis.get_instructions(part) if i.opname in operations}
+    return {name for operation, name in _named(code) if operation in operations}
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _named(code: CodeType) -> tuple[tuple[str, Any], ...]:
+    """(instruction, what it names) of code, and of code defined in it."""
+    every = (each for part in codes_within(code) for each in dis.get_instructions(part))
+    return tuple((each.opname, each.argval) for each in every if each.arg is not None)
 
 
 def globals_read(code: CodeType) -> set[str]:

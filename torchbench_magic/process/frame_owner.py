@@ -98,8 +98,8 @@ def replaced_functions(modules: Iterable[object] = ()) -> Iterator[tuple[str, Fu
     for module in every.values():
         if type(module) is not ModuleType or is_users_file(vars(module).get("__file__")):
             continue
-        for name, value in list(vars(module).items()):
-            if type(value) is FunctionType and is_users_file(value.__code__.co_filename):
+        for name, value in [pair for pair in vars(module).items() if type(pair[1]) is FunctionType]:
+            if is_users_file(value.__code__.co_filename):
                 yield f"{module.__name__}.{name}", value
 
 

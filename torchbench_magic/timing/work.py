@@ -652,11 +652,12 @@ class Probe:
                 what = "the value" if name == VALUE else f"`{name}`"
                 texts = [_value_text(one) for one in (made, others[-1]) if one is not None]
                 return Finding("less", f"{what} was {texts[0]} in the first call and {texts[1]} in later ones")
-        was, last, now = first.before, later[-1].before, state_of(self._reach())
-        for k, entry in was.items():
-            held = isinstance(entry.size, Left) or k in self._moving
-            is_empty = all(k in state and state[k].size == 0 for state in (last, now))  # the last call made none anew
-            if held and isinstance(entry.size, int) and entry.size > 0 and is_empty:
+        was, last, moving = first.before, later[-1].before, self._moving
+        held = [k for k, one in was.items() if isinstance(one.size, int) and one.size > 0 and k in last]
+        ended = [k for k in held if last[k].size == 0 and (isinstance(was[k].size, Left) or k in moving)]
+        now = state_of(self._reach()) if ended else {}
+        for k in ended:
+            if k in now and now[k].size == 0:  # the last call made none anew
                 return Finding("less", f"`{plain_label(k)}` had items left before the first call and none in the end")
         return None
 
