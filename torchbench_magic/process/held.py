@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Callable
 from types import CodeType, FunctionType, MemberDescriptorType
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from .code import codes_within, globals_assigned, globals_read, names_used
@@ -17,6 +18,7 @@ from .reach import is_users_class
 __all__ = [
     "ARRAYS",
     "FREED",
+    "asked",
     "class_attributes",
     "class_dict",
     "class_order",
@@ -37,6 +39,8 @@ __all__ = [
     "saved_names",
     "shape_of",
 ]
+
+Answer = TypeVar("Answer")
 
 ARRAYS = frozenset(("cupy", "jax", "jaxlib", "numpy", "pandas", "polars", "scipy"))  # their shape is cheap to ask
 
@@ -111,24 +115,26 @@ def is_plain_tensor(value: Any) -> bool:
     return type(value) in (torch.Tensor, torch.nn.Parameter)
 
 
-_REFUSED = (RuntimeError, NotImplementedError, ValueError, TypeError)
-"""What tensors raise that have no memory or no shape, when they are asked for it."""
+def asked(question: Callable[..., Answer], *of: Any, otherwise: Answer) -> Answer:
+    """What objects answer; ``otherwise`` where they raise, as a tensor that has no memory, and code of the user's may
+    raise anything."""
+    try:
+        return question(*of)
+    except Exception:  # noqa: BLE001
+        return otherwise
 
 
 def elements(tensor: Any) -> int | None:
     """How many numbers a tensor has; None of one that does not know yet, as a parameter of a lazy module."""
-    try:
-        return int(tensor.numel())
-    except _REFUSED:
-        return None
+    from torch.nn.parameter import UninitializedTensorMixin  # `outside_modes`, it would answer 0
+
+    is_lazy = issubclass(type(tensor), UninitializedTensorMixin)
+    return None if is_lazy else asked(lambda: int(tensor.numel()), otherwise=None)
 
 
 def shape_of(tensor: Any) -> tuple[int, ...] | None:
     """The shape of a tensor; None of one that has none as a whole (nested), or not yet."""
-    try:
-        return tuple(tensor.shape)
-    except _REFUSED:
-        return None
+    return asked(lambda: tuple(tensor.shape), otherwise=None)
 
 
 def has_values(tensor: Any) -> bool:
@@ -139,13 +145,12 @@ def has_values(tensor: Any) -> bool:
 def memory_of(tensor: Any) -> tuple[int, int]:
     """(address, bytes) of the memory in which a tensor keeps its numbers; (0, 0) of one that has none of its own: fake,
     meta, sparse, wrapped, without a shape yet."""
-    if _is_fake(tensor):
-        return 0, 0
-    try:
-        storage = tensor.untyped_storage()
-        return int(storage.data_ptr()), int(storage.nbytes())
-    except _REFUSED:
-        return 0, 0
+    return (0, 0) if _is_fake(tensor) else asked(_memory, tensor, otherwise=(0, 0))
+
+
+def _memory(tensor: Any) -> tuple[int, int]:
+    storage = tensor.untyped_storage()
+    return int(storage.data_ptr()), int(storage.nbytes())
 
 
 def _is_fake(tensor: Any) -> bool:

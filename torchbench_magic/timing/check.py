@@ -18,6 +18,7 @@ from torchbench_magic.process.code import CompiledBody, compile_body, ending_blo
 from torchbench_magic.process.held import is_tensor
 from torchbench_magic.process.interrupts import interrupts_let_through
 from torchbench_magic.process.reach import slot_values, slots_among
+from torchbench_magic.process.settings import inside_modes, outside_modes
 from torchbench_magic.results import Doubt
 
 from .changes import InputCopies, TensorVersions
@@ -65,6 +66,7 @@ def check_equal_results(
     raise failed
 
 
+@outside_modes()
 def _doubts_of_results(
     task: Task,
     names: Mapping[str, Any],
@@ -77,7 +79,7 @@ def _doubts_of_results(
     def value_of(name: str) -> Any:
         put_back()
         try:
-            with interrupts_let_through():
+            with inside_modes(), interrupts_let_through():
                 value = codes[name].run(dict(names))
             return _Snapshot(name).of(value)
         finally:
