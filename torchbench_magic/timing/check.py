@@ -6,7 +6,7 @@ import ast
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from enum import Enum
 from itertools import chain
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MemberDescriptorType, ModuleType
@@ -120,7 +120,7 @@ class Agreement:
     Attributes:
         off: what differs, as the end of "return ..."; empty where nothing does.
         gaps: of the numbers in them.
-        unlike: how numbers that agree are unlike otherwise, such as "as float32 and float64".
+        unlike: how values that agree are unlike otherwise, such as "as float32 and float64".
     """
 
     off: str
@@ -131,9 +131,9 @@ class Agreement:
         """What is to be said of an alternative that agrees with the baseline."""
         both = f"`{name}` and `{baseline}`"
         if self.unlike:
-            rtol, atol = max(each.tolerances for each in self.gaps)
-            within = f" (within rtol={rtol:g}, atol={atol:g})"
-            text = f"{both} return the same numbers{within}, {', '.join(self.unlike)}."
+            rtol, atol = max((each.tolerances for each in self.gaps), default=(0.0, 0.0))
+            within = f" (within rtol={rtol:g}, atol={atol:g})" if rtol or atol else ""
+            text = f"{both} return the same {'numbers' if self.gaps else 'values'}{within}, {', '.join(self.unlike)}."
             yield Doubt("unlike-results", text, "", {"name": name, "unlike": list(self.unlike)})
         if (gap := only_absolutely_close(self.gaps)) is not None:
             text = f"{both} agree only by the absolute tolerance of `--check`: {gap_text(gap)}."
@@ -157,7 +157,7 @@ def compared(value: Any, expected: Any, tolerances: tuple[float | None, float | 
     gaps: list[Gap] = []
     unlike: dict[str, None] = {}
     refused = ""
-    for place, one, other in walk_both(value, expected):
+    for place, one, other in walk_both(value, expected, unlike=unlike):
         at = f" (at {place})" if place else ""
         if not (isinstance(one, Numbers) and isinstance(other, Numbers)):
             if text := _difference(one, other, place):
@@ -173,8 +173,6 @@ def compared(value: Any, expected: Any, tolerances: tuple[float | None, float | 
             if one.library == other.library and tolerances is None:
                 way = f"`--check rtol={found.tolerances[0]:g},atol={found.tolerances[1]:g}` compares only the numbers"
                 refused = refused or f"the same numbers as {one.dtype} and {other.dtype}{at}; {way}"
-        if one.place and other.place and one.place != other.place:
-            unlike[f"on {one.place} and {other.place}"] = None
     return Agreement(refused, gaps, list(unlike))
 
 
@@ -255,11 +253,11 @@ class _Snapshot:
 
     def _copied(self, value: Any) -> Any:
         if isinstance(value, Object):
-            return Object(value.kind, self._copied(value.attributes))
+            return replace(value, attributes=self._copied(value.attributes))
         if isinstance(value, Mapping):
             return {key: self.of(item) for key, item in value.items()}
-        if isinstance(value, list | tuple | deque):
-            return [self.of(item) for item in value]
+        if (base := next((base for base in (list, tuple, deque) if isinstance(value, base)), None)) is not None:
+            return base(map(self.of, value))
         if isinstance(value, set | frozenset | bytearray):
             return copy(value)
         return self._of_object(value)

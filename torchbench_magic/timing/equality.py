@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -50,14 +50,14 @@ class Numbers:
         dtype: as its library calls it; of a number of Python its class.
         kind: its class in words, one word for all tensors and one for all numbers of NumPy.
         library: "torch", "numpy", "pandas", ...; empty for a number of Python.
-        place: of a tensor its device, and its layout where that is not strided.
+        traits: as `Object` has them.
     """
 
     values: NDArray[Any]
     dtype: str
     kind: str
     library: str = ""
-    place: str = ""
+    traits: Mapping[str, str] = field(default_factory=dict)
 
     def copy(self) -> Numbers:
         return replace(self, values=self.values.copy())
@@ -65,10 +65,15 @@ class Numbers:
 
 @dataclass(frozen=True, eq=False)
 class Object:
-    """An object that is compared by its parts: its class and what it holds."""
+    """An object that is compared by its parts: its class and what it holds.
+
+    Attributes:
+        traits: phrase -> what is told of two that agree where it is another: "on" -> "cpu".
+    """
 
     kind: type
     attributes: Mapping[str, Any]
+    traits: Mapping[str, str] = field(default_factory=dict)
 
 
 def form(value: Any) -> Any:
@@ -84,7 +89,7 @@ def form(value: Any) -> Any:
         return value if held.dtype == object else Numbers(held, kind.__name__, kind.__name__)  # of 65 bits and more
     if isinstance(value, np.ma.MaskedArray):  # what is masked counts for nothing
         return Object(kind, {"mask": np.ma.getmaskarray(value), "data": value.filled(value.dtype.type())})
-    if not hasattr(kind, "__array__") or isinstance(value, type):
+    if not any(hasattr(kind, name) for name in ("__array__", "__array_interface__")) or isinstance(value, type):
         return value
     try:
         held = np.asarray(value)
@@ -95,7 +100,7 @@ def form(value: Any) -> Any:
     if held.dtype.kind not in "biufcmM":
         return held.tolist()
     word = "NumPy number" if isinstance(value, np.generic) else kind.__qualname__
-    return Numbers(held, held.dtype.name, word, kind.__module__.partition(".")[0])
+    return Numbers(held, held.dtype.name, word, kind.__module__.partition(".")[0], _names(value))
 
 
 def _of_tensor(tensor: Any) -> Any:
@@ -110,21 +115,48 @@ def _of_tensor(tensor: Any) -> Any:
         values = plain.numpy(force=True)
     except (RuntimeError, NotImplementedError, TypeError, ValueError):  # it has no values
         return tensor
-    return Numbers(values, _name(tensor.dtype), "Tensor", "torch", f"{tensor.device}{layout}")
+    traits = {"on": f"{tensor.device}{layout}", "with requires_grad": str(tensor.requires_grad)}
+    return Numbers(values, _name(tensor.dtype), "Tensor", "torch", traits)
 
 
 def frame_parts(value: Any) -> Object | None:
-    """The columns of a frame by name, or the values of a series, and the index; None of what has no index."""
-    index: Any = getattr(value, "index", None) if hasattr(type(value), "to_numpy") else None
-    if not hasattr(index, "to_numpy"):
+    """The columns of a frame by name, or the values of a series, and the index; the values of an index alone; None of
+    what is none of these."""
+    index: Any = getattr(value, "index", value) if hasattr(type(value), "to_numpy") else None
+    if not hasattr(index, "to_numpy") or not hasattr(index, "names"):
         return None
     names = list(getattr(value, "columns", ()))
     columns: Any = {name: value[name].to_numpy() for name in names} if hasattr(value, "columns") else value.to_numpy()
-    return Object(type(value), {"columns" if names else "values": columns, "index": index.to_numpy()})
+    held = {"columns" if names else "values": columns, **({} if index is value else {"index": index.to_numpy()})}
+    return Object(type(value), held, _names(value))
+
+
+def _names(value: Any) -> dict[str, str]:
+    """What an array, a series or the axes of a frame are called, as traits."""
+    axes = {"with an index named": getattr(value, "index", None), "with columns named": getattr(value, "columns", None)}
+    found = {}
+    for phrase, one in {**({} if hasattr(value, "columns") else {"named": value}), **axes}.items():
+        names = [*getattr(one, "names", ())] or [getattr(one, "name", None)]
+        found[phrase] = repr(names if len(names) > 1 else names[0])
+    return found
+
+
+def _traits(value: Any) -> Mapping[str, str]:
+    """What is told of a value in normal form beside what it holds."""
+    if isinstance(value, Numbers | Object):
+        return value.traits
+    kind = next((kind.__name__ for kind in (list, tuple, deque) if isinstance(value, kind)), "")
+    return {"in": f"a {kind}"} if kind else {}
 
 
 def walk_both(
-    one: Any, other: Any, *, deepest: int = 100, most: int | None = None, by_kind: bool = False
+    one: Any,
+    other: Any,
+    *,
+    deepest: int = 100,
+    most: int | None = None,
+    by_kind: bool = False,
+    unlike: dict[str, None] | None = None,
 ) -> Iterator[tuple[str, Any, Any]]:
     """Walk two values at once: (place, part, part), both in normal form. Parts that do not go together, such as lists
     of other lengths, come as they are.
@@ -134,6 +166,7 @@ def walk_both(
         most: items of a container that are gone into; of a longer one `TOO_MANY` comes in place of both.
         by_kind: a list and a tuple do not go together, nor a list and an array, nor mappings with other keys: there
             `ABSENT` stands for what one of them lacks.
+        unlike: gets the traits that are not the same, such as "on cpu and cuda:0".
     """
     seen: dict[tuple[int, int], Any] = {}  # ids -> what they are of, which keeps them its own
 
@@ -143,6 +176,10 @@ def walk_both(
         seen[id(one), id(other)] = one, other
         tables = [frame_parts(each) for each in (one, other)] if type(one) is type(other) else [None]
         one, other = tables if all(tables) else map(form, (one, other))
+        if unlike is not None:
+            ours, theirs = _traits(one), _traits(other)
+            apart = (key for key in ours.keys() & theirs.keys() if ours[key] != theirs[key])
+            unlike.update((f"{key} {ours[key]} and {theirs[key]}", None) for key in sorted(apart))
         parts = _parts(one, other, by_kind) if depth < deepest else None
         if parts is None:
             yield place, one, other
