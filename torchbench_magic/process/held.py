@@ -126,10 +126,11 @@ def asked(question: Callable[..., Answer], *of: Any, otherwise: Answer) -> Answe
 
 def elements(tensor: Any) -> int | None:
     """How many numbers a tensor has; None of one that does not know yet, as a parameter of a lazy module."""
-    from torch.nn.parameter import UninitializedTensorMixin  # `outside_modes`, it would answer 0
+    from torch.nn.parameter import is_lazy
 
-    is_lazy = issubclass(type(tensor), UninitializedTensorMixin)
-    return None if is_lazy else asked(lambda: int(tensor.numel()), otherwise=None)
+    if is_lazy(tensor):  # `outside_modes`, it would answer 0
+        return None
+    return asked(lambda: int(tensor.numel()), otherwise=None)
 
 
 def shape_of(tensor: Any) -> tuple[int, ...] | None:

@@ -97,6 +97,24 @@ def test_a_cell_that_only_names_an_odd_object_is_timed(kind: str, restore: bool)
     assert result.frame["median"].tolist() == pytest.approx([10e-6, 20e-6])
 
 
+class Lazy:
+    """Makes what it stands for when it is asked for its class, as proxies do."""
+
+    made = 0
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:  # type: ignore[override]
+        type(self).made += 1
+        return int
+
+
+@pytest.mark.parametrize("restore", [False, True])
+def test_a_proxy_is_not_asked_for_its_class(restore: bool) -> None:
+    names = {"lazy": Lazy(), "held": [Lazy()], "by_name": {"lazy": Lazy()}}
+    timed(FakeClock(), {"": "lazy, held, by_name\nclock.work(10)"}, names=names, number=1, repeat=6, restore=restore)
+    assert Lazy.made == 0
+
+
 @pytest.mark.parametrize(
     ("code", "error"),
     [("odd.x", ReferenceError), ("len(items)", Refused), ("t + 1", Refused), ("isinstance(odd, int)", ReferenceError)],
