@@ -28,7 +28,7 @@ from torchbench_magic.process.dynamo import leave_alone
 from torchbench_magic.process.interrupts import deadline, interrupts_let_through
 from torchbench_magic.process.output import SINK_CODES, CountingSink, dropped_output
 from torchbench_magic.process.reach import Found, search, texts_used
-from torchbench_magic.process.settings import ProcessState, set_threads
+from torchbench_magic.process.settings import ProcessState, inside_modes, set_threads
 from torchbench_magic.timing.equality import (
     Gap,
     Numbers,
@@ -400,7 +400,7 @@ class CellCalls:
         dropped, printed, clock = _DroppedValues(), _Printed(), self._task.clocks.wall
         names = {**self.names, **dropped.names}
         leave_alone(_OURS)
-        with dropped_output(printed, CountingSink()), interrupts_let_through():
+        with dropped_output(printed, CountingSink()), inside_modes(), interrupts_let_through():
             began = clock()
             value = self._run(names, limit_s)
             self._wait.synchronize()

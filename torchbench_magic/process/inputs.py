@@ -6,7 +6,6 @@ shown where two runs differ ("x was 4 × 8 float32, is 4000 × 8 float32"), and 
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -14,7 +13,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from .code import globals_assigned, variables_read
-from .held import ARRAYS, elements
+from .held import ARRAYS, digest, elements
 from .reach import dict_of
 
 __all__ = ["described", "inputs_of"]
@@ -52,7 +51,7 @@ def described(value: object) -> str:
         text = _described(value, 0)
     except Exception:  # noqa: BLE001  (objects of the user's may refuse anything, parameters may have no shape yet)
         return type(value).__name__
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 9]}… {_digest(text)}"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 9]}… {digest(text)[:6]}"
 
 
 def _described(value: Any, depth: int) -> str:
@@ -102,7 +101,7 @@ def _module(value: Any) -> str:
     what = f"{type(value).__name__} with {_counted(size, 'value')} in {_counted(len(held), 'tensor')}"
     hooks = sum(len(layer) - 3 for layer in layers)
     with_hooks = f", {_counted(hooks, 'hook')}" if hooks else ""
-    return f"{what}, {mode} mode{with_hooks} ({_digest(repr((held, layers)))})"
+    return f"{what}, {mode} mode{with_hooks} ({digest(repr((held, layers)))[:6]})"
 
 
 def _optimizer(value: Any) -> str:
@@ -130,8 +129,8 @@ def _container(what: str, items: Iterable[Any], depth: int) -> str:
     if not texts:
         return what
     distinct = list(dict.fromkeys(texts))
-    more = f" and {len(distinct) - 2} more ({_digest(repr(texts))})" if len(distinct) > 2 else ""
-    order = f" ({_digest(repr(texts))})" if len(distinct) == 2 else ""
+    more = f" and {len(distinct) - 2} more ({digest(repr(texts))[:6]})" if len(distinct) > 2 else ""
+    order = f" ({digest(repr(texts))[:6]})" if len(distinct) == 2 else ""
     return f"{what}: {'; '.join(distinct[:2])}{more or order}"
 
 
@@ -153,7 +152,3 @@ def _short(name: object) -> str:
 
 def _counted(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha1(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()[:6]

@@ -6,7 +6,6 @@ import operator
 import pickle
 import random
 import sys
-from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MemberDescriptorType
@@ -25,16 +24,10 @@ from torchbench_magic.process.reach import ReachedObject, dict_of, own_attribute
 from torchbench_magic.results import Doubt
 
 __all__ = [
-    "hold_equal_entries",
-    "is_coo",
-    "put_entries",
-    "ArrayCopies",
-    "GeneratorCopies",
     "HeldState",
     "is_training_state",
     "ABSENT",
-    "differ",
-    "kept_copies",
+    "generator_state",
     "StateCopies",
     "hold_equal_values",
     "version",
@@ -183,7 +176,7 @@ class GeneratorCopies:
 
     def __init__(self, roots: Iterable[tuple[str, Any]]) -> None:
         found = {id(value): value for _, value in roots}
-        pairs = [pair for value in found.values() if (pair := _state_of(value)) is not None]
+        pairs = [pair for value in found.values() if (pair := generator_state(value)) is not None]
         self._kept = [_KeptGenerator(read, put, read()) for read, put in pairs]
 
     def restore_all(self) -> None:
@@ -200,7 +193,7 @@ class GeneratorCopies:
         return any(kept.has_drawn for kept in self._kept)
 
 
-def _state_of(value: Any) -> tuple[Callable[[], Any], Callable[[Any], object]] | None:
+def generator_state(value: Any) -> tuple[Callable[[], Any], Callable[[Any], object]] | None:
     """(reads the state, puts it) of a generator that is no whole process's; None for whatever else."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy.random")
     if torch is not None and type(value) is torch.Generator and value is not torch.default_generator:
@@ -367,51 +360,20 @@ def _class_of(module: str, name: str) -> Any:
 
 
 # ---- held_contents ---------------------------------------------------------------------------------------------------
-# What containers and users' objects hold: copies to compare later.
+# What containers hold: copies to compare later.
 
 _MOST_KEPT = 100_000  # items of a container that is copied
 ABSENT = object()
-_MOST_ELEMENTS = 16_384
-"""Of an array whose values are kept."""
-_DICTS = (dict, defaultdict, OrderedDict)
-_COPIED = (list, set, deque)
-
-
-def kept_copies(reads: Mapping[int, ReachedObject]) -> dict[int, Any]:
-    """Id -> a shallow copy of what each dict, list, set, small array and user's instance among these holds."""
-    kept: dict[int, Any] = {}
-    for at, item in reads.items():
-        own = own_attributes(item.value)
-        value: Any = item.value if own is None else own
-        if type(value) in _DICTS and len(value) <= _MOST_KEPT:
-            kept[at] = dict(value)
-        elif _is_numpy_array(value):
-            kept.update({at: value.copy()} if value.size <= _MOST_ELEMENTS else {})
-        elif type(value) in _COPIED and len(value) <= _MOST_KEPT:
-            kept[at] = value.copy()
-    return kept
-
-
-def _is_numpy_array(value: Any) -> bool:
-    """Whether it is an array of numpy's own class."""
-    return type(value) is getattr(sys.modules.get("numpy"), "ndarray", ())
-
-
-def _is_other_array(one: Any, other: Any) -> bool:
-    """Whether two arrays hold other bytes; of those that hold objects, other ones."""
-    return (one.shape, one.dtype) != (other.shape, other.dtype) or bool(one.tobytes() != other.tobytes())
 
 
 def differ(one: Any, other: Any) -> bool:
-    """Whether two copies hold other objects."""
-    if _is_numpy_array(one):
-        return _is_other_array(one, other)
-    if isinstance(one, set):
-        return len(one) != len(other) or {*map(id, one)} != {*map(id, other)}  # the items' own ``__eq__`` is not called
+    """Whether two copies of a dict, a list or a set hold other objects; the items' own ``__eq__`` is not called."""
     if len(one) != len(other):
         return True
-    if isinstance(one, (list, deque)):
-        return any(a is not b for a, b in zip(one, other, strict=True))
+    if isinstance(one, set):
+        return {*map(id, one)} != {*map(id, other)}
+    if isinstance(one, list):
+        return any(map(operator.is_not, one, other))
     return any(other.get(key, ABSENT) is not value for key, value in one.items())
 
 
