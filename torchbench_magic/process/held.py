@@ -29,6 +29,7 @@ __all__ = [
     "globals_of",
     "graph_is_freed",
     "has_values",
+    "is_a",
     "is_array",
     "is_descriptor",
     "is_module",
@@ -100,6 +101,11 @@ def class_attributes(kind: type) -> dict[str, Any]:
         if is_users_class(base):
             held |= class_dict(base)
     return held
+
+
+def is_a(value: Any, kinds: Any) -> bool:
+    """``isinstance`` without asking the object for its class: a proxy makes what it stands for, or raises."""
+    return issubclass(type(value), kinds)
 
 
 def is_tensor(value: Any) -> bool:

@@ -13,6 +13,7 @@ import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from torchbench_magic.errors import Busy
@@ -319,56 +320,46 @@ def _anomaly_words(value: tuple[bool, bool], than: tuple[bool, bool]) -> str:
 # Private to torch: what `torch.utils._python_dispatch` and `torch.overrides` have to read and change a stack of modes,
 # and what `torch._C` has to switch ``__torch_function__`` off and on.
 
-_taken_off: list[list[Any] | None] = []
-"""Of each `outside_modes` its dispatch modes, innermost first; None of each `inside_modes`."""
+
+class _Taken(threading.local):
+    """The dispatch modes that are put aside in this thread, innermost first; None where they are on."""
+
+    modes: list[Any] | None = None
 
 
-def _take_off() -> list[Any]:
-    from torch.utils import _python_dispatch as dispatch
-
-    return [dispatch._pop_mode() for _ in dispatch._get_current_dispatch_mode_stack()]
-
-
-def _put_on(taken: list[Any]) -> None:
-    from torch.utils import _python_dispatch as dispatch
-
-    for mode in reversed(taken):
-        dispatch._push_mode(mode)
+_taken = _Taken()
 
 
 @contextlib.contextmanager
-def outside_modes() -> Iterator[None]:
-    """Within, torch calls no code of the user's for what is asked of it; also a decorator."""
+def _with_modes(*, are_on: bool) -> Iterator[None]:
     import torch
 
-    if _taken_off and _taken_off[-1] is not None:
+    if (_taken.modes is None) is are_on:
         yield
         return
-    _taken_off.append(taken := _take_off())
+    _switch_modes()
     try:
-        with torch._C.DisableTorchFunction():
+        with torch._C._EnableTorchFunction() if are_on else torch._C.DisableTorchFunction():
             yield
     finally:
-        _taken_off.pop()
-        _put_on(taken)
+        _switch_modes()
 
 
-@contextlib.contextmanager
-def inside_modes() -> Iterator[None]:
-    """The user's code, within `outside_modes`; elsewhere it does nothing. Modes may be entered and left within."""
-    import torch
+outside_modes = partial(_with_modes, are_on=False)
+"""Within, torch calls no code of the user's for what is asked of it; also a decorator."""
+inside_modes = partial(_with_modes, are_on=True)
+"""The user's code, within `outside_modes`; elsewhere it does nothing. Modes may be entered and left within."""
 
-    if not _taken_off or (taken := _taken_off[-1]) is None:
-        yield
-        return
-    _put_on(taken)
-    _taken_off.append(None)
-    try:
-        with torch._C._EnableTorchFunction():
-            yield
-    finally:
-        _taken_off.pop()
-        taken[:] = _take_off()
+
+def _switch_modes() -> None:
+    from torch.utils import _python_dispatch as dispatch
+
+    if _taken.modes is None:
+        _taken.modes = [dispatch._pop_mode() for _ in dispatch._get_current_dispatch_mode_stack()]
+    else:
+        for mode in reversed(_taken.modes):
+            dispatch._push_mode(mode)
+        _taken.modes = None
 
 
 def modes() -> list[Kind]:

@@ -15,6 +15,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from torchbench_magic.process.held import is_a
+
 from .restore import ABSENT
 from .written_objects import TOO_MANY
 
@@ -82,14 +84,14 @@ def form(value: Any) -> Any:
     import torch
 
     kind = type(value)
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         return [*value.detach().unbind()] if value.is_nested else _of_tensor(value)
     if kind in (bool, int, float, complex):
         held = np.asarray(value)
         return value if held.dtype == object else Numbers(held, kind.__name__, kind.__name__)  # of 65 bits and more
-    if isinstance(value, np.ma.MaskedArray):  # what is masked counts for nothing
+    if is_a(value, np.ma.MaskedArray):  # what is masked counts for nothing
         return Object(kind, {"mask": np.ma.getmaskarray(value), "data": value.filled(value.dtype.type())})
-    if not any(hasattr(kind, name) for name in ("__array__", "__array_interface__")) or isinstance(value, type):
+    if not any(hasattr(kind, name) for name in ("__array__", "__array_interface__")) or is_a(value, type):
         return value
     try:
         held = np.asarray(value)
@@ -99,7 +101,7 @@ def form(value: Any) -> Any:
         return Object(kind, {name: held[name] for name in held.dtype.names})
     if held.dtype.kind not in "biufcmM":
         return held.tolist()
-    word = "NumPy number" if isinstance(value, np.generic) else kind.__qualname__
+    word = "NumPy number" if is_a(value, np.generic) else kind.__qualname__
     return Numbers(held, held.dtype.name, word, kind.__module__.partition(".")[0], _names(value))
 
 
@@ -143,10 +145,9 @@ def _names(value: Any) -> dict[str, str]:
 
 def _traits(value: Any) -> Mapping[str, str]:
     """What is told of a value in normal form beside what it holds."""
-    if isinstance(value, Numbers | Object):
-        return value.traits
-    kind = next((kind.__name__ for kind in (list, tuple, deque) if isinstance(value, kind)), "")
-    return {"in": f"a {kind}"} if kind else {}
+    kind = next((kind.__name__ for kind in (list, tuple, deque) if is_a(value, kind)), "")
+    traits: Mapping[str, str] = value.traits if is_a(value, (Numbers, Object)) else {"in": f"a {kind}"} if kind else {}
+    return traits
 
 
 def walk_both(
@@ -199,20 +200,20 @@ def walk_both(
 
 def _parts(one: Any, other: Any, by_kind: bool) -> tuple[Mapping[Any, Any], Mapping[Any, Any], str] | None:
     """What two values that go together hold, and how a place in it is written."""
-    if isinstance(one, Object) and isinstance(other, Object):
+    if is_a(one, Object) and is_a(other, Object):
         return (one.attributes, other.attributes, ".{}") if one.kind is other.kind else None
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
+    if is_a(one, Mapping) and is_a(other, Mapping):
         return one, other, "[{!r}]"
     kinds: tuple[Any, ...] = ((list,), (tuple,)) if by_kind else ((list, tuple, deque),)
-    if isinstance(one, kinds[0]) is not isinstance(other, kinds[0]) and not by_kind:  # an array beside a list
+    if is_a(one, kinds[0]) is not is_a(other, kinds[0]) and not by_kind:  # an array beside a list
         one, other = _rows(one), _rows(other)
-    if not any(isinstance(one, alike) and isinstance(other, alike) for alike in kinds):
+    if not any(is_a(one, alike) and is_a(other, alike) for alike in kinds):
         return None
     return dict(enumerate(one)), dict(enumerate(other)), "[{}]"
 
 
 def _rows(value: Any) -> Any:
-    if isinstance(value, Numbers) and value.values.ndim:
+    if is_a(value, Numbers) and value.values.ndim:
         return [replace(value, values=np.asarray(row)) for row in value.values]
     return value
 

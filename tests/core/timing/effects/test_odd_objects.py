@@ -14,7 +14,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from tests.core.timing.fake_clock import FakeClock, timed
+from torchbench_magic.cell_text import Body
+from torchbench_magic.levers.trial import try_levers
 from torchbench_magic.process.settings import inside_modes, outside_modes, preserved_state
+from torchbench_magic.timing.plan import Plan
+from torchbench_magic.timing.task import Task
 
 
 class Refused(Exception):
@@ -123,6 +127,25 @@ def test_what_the_code_itself_asks_raises_as_it_is(code: str, error: type[Except
     names = {"odd": dead(), "items": OddDict(), "t": ODD["function handler"]()}
     with pytest.raises(error):
         timed(FakeClock(), {"": code}, names=names)
+
+
+def test_a_cell_with_odd_objects_is_tried(counting: Counting) -> None:
+    kinds = ("no class", "says it is a class", "function handler")
+    names = {"torch": torch, "odd": {kind: ODD[kind]() for kind in kinds}, "own": ODD["function handler"]()}
+    counting.seen.clear()
+    cell = "odd, own, torch.ones(2)\nclock.work(10)"
+    clock = FakeClock()
+    plan = Plan(levers=("inference_mode",), min_run_time=0.05, threads=(1,), seed=0)
+    task = Task({"": Body(cell, "<cell>")}, namespace={"clock": clock, **names}, plan=plan, clocks=clock.clocks)
+    assert try_levers(task).frame["description"].tolist() == ["as it is", "inference_mode"]
+    assert {*counting.seen} == {"aten.ones.default"}
+
+
+def test_odd_objects_in_a_result_are_compared_by_what_they_hold() -> None:
+    names = {"odd": {kind: ODD[kind]() for kind in ("no class", "says it is a class", "function handler")}}
+    bodies = {name: f"clock.work({name})\nodd" for name in ("10", "20")}
+    made = timed(FakeClock(), bodies, names=names, number=1, repeat=6, check=True)
+    assert "unlike-results" not in _doubts(made)
 
 
 class Counting(TorchDispatchMode):
