@@ -25,10 +25,11 @@ from torchbench_magic.process.code import (
 )
 from torchbench_magic.process.device import DeviceWait
 from torchbench_magic.process.dynamo import leave_alone
+from torchbench_magic.process.held import is_a
 from torchbench_magic.process.interrupts import deadline, interrupts_let_through
 from torchbench_magic.process.output import SINK_CODES, CountingSink, dropped_output
 from torchbench_magic.process.reach import Found, search, texts_used
-from torchbench_magic.process.settings import ProcessState, set_threads
+from torchbench_magic.process.settings import ProcessState, inside_modes, set_threads
 from torchbench_magic.timing.equality import (
     Gap,
     Numbers,
@@ -165,13 +166,13 @@ def holds_numbers(value: Any, depth: int = 0) -> bool:
     import numpy as np
     import torch
 
-    if isinstance(value, Numbers):
+    if is_a(value, Numbers):
         return value.kind not in ("int", "bool", "NumPy number") or value.values.dtype.kind in "fc"
-    if isinstance(value, (torch.Tensor, np.ndarray, np.inexact, float, complex, Object)):
+    if is_a(value, (torch.Tensor, np.ndarray, np.inexact, float, complex, Object)):
         return True
-    if depth >= _DEEPEST or not isinstance(value, (Mapping, list, tuple)):
+    if depth >= _DEEPEST or not is_a(value, (Mapping, list, tuple)):
         return False
-    items = value.values() if isinstance(value, Mapping) else value
+    items = value.values() if is_a(value, Mapping) else value
     return any(holds_numbers(item, depth + 1) for item in items)
 
 
@@ -212,7 +213,7 @@ def only_tiny(ours: CallOutcome, baseline: CallOutcome) -> str:
     groups: dict[str, list[Gap]] = {}
     for label in sorted(here.keys() & there.keys()):
         leaves = _leaves(here[label], there[label])
-        gaps = [gap(one, other) for _, one, other in leaves if isinstance(one, Numbers) and isinstance(other, Numbers)]
+        gaps = [gap(one, other) for _, one, other in leaves if is_a(one, Numbers) and is_a(other, Numbers)]
         groups.setdefault("the gradients" if label.endswith(".grad") else label, []).extend(gaps)
     for label, gaps in groups.items():
         if (found := only_absolutely_close(gaps)) is not None:
@@ -222,7 +223,7 @@ def only_tiny(ours: CallOutcome, baseline: CallOutcome) -> str:
 
 def _kind(value: Any) -> str:
     """The name of its class, one for all tensors and one for the numbers of NumPy, which tell theirs by the dtype."""
-    return value.kind if isinstance(value, Numbers) else type(value).__qualname__
+    return value.kind if is_a(value, Numbers) else type(value).__qualname__
 
 
 def not_comparable(ours: CallOutcome, baseline: CallOutcome) -> dict[str, str]:
@@ -243,20 +244,20 @@ def _of_leaf(one: Any, other: Any, precision: Any) -> tuple[Outcome, float]:
         return "", math.nan
     if one is ABSENT or other is ABSENT:
         return ("equal" if one is other else "differs"), math.nan
-    if isinstance(one, Numbers) and isinstance(other, Numbers):
+    if is_a(one, Numbers) and is_a(other, Numbers):
         # a number of Python is most often one that a tensor of the default dtype held, and has its tolerance
         at = precision or (None if one.library or other.library else torch.get_default_dtype())
         found = gap(one, other, tolerances_at(at))
         unlike = one.dtype != other.dtype and str(precision).removeprefix("torch.") not in (one.dtype, other.dtype)
         return ("differs" if unlike or _kind(one) != _kind(other) else found.word), found.apart
-    if one is other and isinstance(one, _NAMED):
+    if one is other and is_a(one, _NAMED):
         return "equal", math.nan
     if type(one) is not type(other):
         is_anew = _name_of_class(one) == _name_of_class(other)  # a class that the cell itself makes in each call
         return ("" if is_anew else "differs"), math.nan
-    if isinstance(one, (str, bytes, int, range, slice, torch.dtype, torch.device)) or one is None:
+    if is_a(one, (str, bytes, int, range, slice, torch.dtype, torch.device)) or one is None:
         return ("equal" if one == other else "differs"), math.nan
-    if isinstance(one, FunctionType) and one.__code__ == other.__code__ and not (one.__closure__ or one.__defaults__):
+    if is_a(one, FunctionType) and one.__code__ == other.__code__ and not (one.__closure__ or one.__defaults__):
         return "equal", math.nan
     return "", math.nan  # nobody knows what makes two of them the same
 
@@ -271,17 +272,17 @@ def detached(value: Any, depth: int = 0) -> Any:
     import torch
 
     value = frame_parts(value) or form(value)
-    if isinstance(value, Numbers):
+    if is_a(value, Numbers):
         return value.copy()
-    if isinstance(value, (torch.nn.Module, torch.optim.Optimizer)):
+    if is_a(value, (torch.nn.Module, torch.optim.Optimizer)):
         return detached(_state_of(value), depth + 1)
-    if isinstance(value, Object):
+    if is_a(value, Object):
         return Object(value.kind, detached(value.attributes, depth))
-    if depth < _DEEPEST and isinstance(value, Mapping):
+    if depth < _DEEPEST and is_a(value, Mapping):
         return {key: detached(item, depth + 1) for key, item in [*value.items()][: _MOST_LEAVES + 1]}
-    if depth < _DEEPEST and isinstance(value, (list, tuple)):
+    if depth < _DEEPEST and is_a(value, (list, tuple)):
         items = [detached(item, depth + 1) for item in [*value][: _MOST_LEAVES + 1]]
-        return items if isinstance(value, list) else tuple(items)
+        return items if is_a(value, list) else tuple(items)
     return value
 
 
@@ -289,7 +290,7 @@ def _state_of(value: Any) -> Any:
     """Of a module or an optimizer that the cell made."""
     import torch
 
-    if isinstance(value, torch.nn.Module):
+    if is_a(value, torch.nn.Module):
         named = (*value.named_parameters(), *value.named_buffers())
         return {_plain(f".{name}"): tensor for name, tensor in named}
     return value.state_dict()["state"]
@@ -400,7 +401,7 @@ class CellCalls:
         dropped, printed, clock = _DroppedValues(), _Printed(), self._task.clocks.wall
         names = {**self.names, **dropped.names}
         leave_alone(_OURS)
-        with dropped_output(printed, CountingSink()), interrupts_let_through():
+        with dropped_output(printed, CountingSink()), inside_modes(), interrupts_let_through():
             began = clock()
             value = self._run(names, limit_s)
             self._wait.synchronize()

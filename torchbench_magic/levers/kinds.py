@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from torchbench_magic.process.code import globals_read, names_used, notebook_functions, variables_read
 from torchbench_magic.process.dynamo import compiled_of, recompile_limit, switched_off_by
 from torchbench_magic.process.environment import read_environment
+from torchbench_magic.process.held import is_a, is_tensor
 from torchbench_magic.process.settings import set_threads
 from torchbench_magic.timing.restore import is_training_state
 
@@ -87,7 +88,7 @@ class Site:
 
     def of_kind(self, kind: type) -> dict[str, Any]:
         """The variables that hold an instance of a class."""
-        return {name: value for name, value in self.reads.items() if isinstance(value, kind)}
+        return {name: value for name, value in self.reads.items() if is_a(value, kind)}
 
     @property
     def device(self) -> str:
@@ -195,7 +196,7 @@ def copied_training_state(site: Site) -> dict[str, Any]:
     from torch.optim.lr_scheduler import LRScheduler
 
     kinds = (Module, Optimizer, LRScheduler)
-    found = {name: value for name, value in site.reads.items() if isinstance(value, kinds)}
+    found = {name: value for name, value in site.reads.items() if is_a(value, kinds)}
     for name, value in site.reads.items():
         if name not in found and is_training_state(value):
             raise DoesNotApply(
@@ -232,9 +233,7 @@ def is_plain_container(value: Any) -> bool:
 
 def converted(value: Any, convert: Callable[[Any], Any], depth: int = 0) -> Any:
     """A tensor converted, or a list, tuple or dict with its tensors converted; the value itself where none was."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
+    if is_tensor(value):
         return convert(value)
     if depth >= _DEEPEST or not is_plain_container(value) or len(value) > 1000:
         return value
@@ -644,13 +643,13 @@ def _targets(site: Site) -> tuple[list[str], list[str]]:
     todo, seen = sorted(site.used & site.reads.keys()), set[str]()
     while todo:
         name = todo.pop()
-        value = site.reads.get(name)
+        value: Any = site.reads.get(name)
         if name in seen:
             continue
         seen.add(name)
-        if isinstance(value, torch.nn.Module) and not _is_compiled(value):
+        if is_a(value, torch.nn.Module) and not _is_compiled(value):
             modules[name] = value
-        elif isinstance(value, FunctionType) and _is_of_notebook(value, site):
+        elif is_a(value, FunctionType) and _is_of_notebook(value, site):
             inner = notebook_functions([name], site.names, site.home)
             if _may_be_compiled(value) and not any(_trains(each) for each in [value, *inner]):
                 functions.append(name)

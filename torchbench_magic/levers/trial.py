@@ -26,7 +26,7 @@ from torchbench_magic.process.contention import Clocks
 from torchbench_magic.process.frame_owner import PROFILED_CELL, users_traceback
 from torchbench_magic.process.interrupts import Awaiting, TooLong, interrupts_held
 from torchbench_magic.process.output import CountingSink, dropped_output
-from torchbench_magic.process.settings import ProcessState, measured_alone
+from torchbench_magic.process.settings import ProcessState, measured_alone, outside_modes
 from torchbench_magic.process.torch_import import import_torch
 from torchbench_magic.results import Doubt, Insight
 from torchbench_magic.timing.comparison import Comparison
@@ -361,6 +361,7 @@ class Trials:
 
     stage: str = "running the setup"
 
+    @outside_modes()
     def take(self, task: Task, names: dict[str, Any], state: ProcessState) -> None:
         """Try the levers that ``task.plan`` asks for.
 

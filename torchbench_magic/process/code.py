@@ -257,17 +257,17 @@ def wrapped_by(value: Any) -> Any:
 
 
 def _functions_of(value: Any) -> Iterator[FunctionType]:
-    if isinstance(value, MethodType):
+    if issubclass(type(value), MethodType):  # `isinstance` would ask the object for its class
         value = value.__func__
-    while isinstance(value, functools.partial):
+    while issubclass(type(value), functools.partial):
         value = value.func
-    if isinstance(value, FunctionType):
+    if issubclass(type(value), FunctionType):
         yield value
         return
-    kind = value if isinstance(value, type) else type(value)
+    kind = value if issubclass(type(value), type) else type(value)
     for base in kind.__mro__:
         if base.__module__ == "__main__":
-            yield from (f for f in vars(base).values() if isinstance(f, FunctionType))
+            yield from (f for f in vars(base).values() if issubclass(type(f), FunctionType))
 
 
 def variables_read(

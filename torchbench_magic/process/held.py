@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Callable
 from types import CodeType, FunctionType, MemberDescriptorType
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from .code import codes_within, globals_assigned, globals_read, names_used
@@ -17,6 +18,7 @@ from .reach import is_users_class
 __all__ = [
     "ARRAYS",
     "FREED",
+    "asked",
     "class_attributes",
     "class_dict",
     "class_order",
@@ -27,6 +29,7 @@ __all__ = [
     "globals_of",
     "graph_is_freed",
     "has_values",
+    "is_a",
     "is_array",
     "is_descriptor",
     "is_module",
@@ -37,6 +40,8 @@ __all__ = [
     "saved_names",
     "shape_of",
 ]
+
+Answer = TypeVar("Answer")
 
 ARRAYS = frozenset(("cupy", "jax", "jaxlib", "numpy", "pandas", "polars", "scipy"))  # their shape is cheap to ask
 
@@ -98,6 +103,11 @@ def class_attributes(kind: type) -> dict[str, Any]:
     return held
 
 
+def is_a(value: Any, kinds: Any) -> bool:
+    """``isinstance`` without asking the object for its class: a proxy makes what it stands for, or raises."""
+    return issubclass(type(value), kinds)
+
+
 def is_tensor(value: Any) -> bool:
     import torch
 
@@ -111,24 +121,27 @@ def is_plain_tensor(value: Any) -> bool:
     return type(value) in (torch.Tensor, torch.nn.Parameter)
 
 
-_REFUSED = (RuntimeError, NotImplementedError, ValueError, TypeError)
-"""What tensors raise that have no memory or no shape, when they are asked for it."""
+def asked(question: Callable[..., Answer], *of: Any, otherwise: Answer) -> Answer:
+    """What objects answer; ``otherwise`` where they raise, as a tensor that has no memory, and code of the user's may
+    raise anything."""
+    try:
+        return question(*of)
+    except Exception:  # noqa: BLE001
+        return otherwise
 
 
 def elements(tensor: Any) -> int | None:
     """How many numbers a tensor has; None of one that does not know yet, as a parameter of a lazy module."""
-    try:
-        return int(tensor.numel())
-    except _REFUSED:
+    from torch.nn.parameter import is_lazy
+
+    if is_lazy(tensor):  # `outside_modes`, it would answer 0
         return None
+    return asked(lambda: int(tensor.numel()), otherwise=None)
 
 
 def shape_of(tensor: Any) -> tuple[int, ...] | None:
     """The shape of a tensor; None of one that has none as a whole (nested), or not yet."""
-    try:
-        return tuple(tensor.shape)
-    except _REFUSED:
-        return None
+    return asked(lambda: tuple(tensor.shape), otherwise=None)
 
 
 def has_values(tensor: Any) -> bool:
@@ -139,13 +152,12 @@ def has_values(tensor: Any) -> bool:
 def memory_of(tensor: Any) -> tuple[int, int]:
     """(address, bytes) of the memory in which a tensor keeps its numbers; (0, 0) of one that has none of its own: fake,
     meta, sparse, wrapped, without a shape yet."""
-    if _is_fake(tensor):
-        return 0, 0
-    try:
-        storage = tensor.untyped_storage()
-        return int(storage.data_ptr()), int(storage.nbytes())
-    except _REFUSED:
-        return 0, 0
+    return (0, 0) if _is_fake(tensor) else asked(_memory, tensor, otherwise=(0, 0))
+
+
+def _memory(tensor: Any) -> tuple[int, int]:
+    storage = tensor.untyped_storage()
+    return int(storage.data_ptr()), int(storage.nbytes())
 
 
 def _is_fake(tensor: Any) -> bool:

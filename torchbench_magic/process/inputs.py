@@ -6,7 +6,6 @@ shown where two runs differ ("x was 4 × 8 float32, is 4000 × 8 float32"), and 
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -14,7 +13,8 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from .code import globals_assigned, variables_read
-from .held import ARRAYS, elements
+from .held import ARRAYS, digest, elements
+from .reach import dict_of
 
 __all__ = ["described", "inputs_of"]
 
@@ -41,9 +41,8 @@ def inputs_of(
     read = variables_read(names, namespace, functions)
     assigned = {name for function in functions for name in globals_assigned(function.__code__)}
     told = ((name, described(value)) for name, value in sorted(read.items()) if not name.startswith("__"))
-    return tuple(
-        (name, text) for name, text in told if text and not (name in assigned and isinstance(read[name], int | float))
-    )
+    counters = {name for name in assigned & read.keys() if issubclass(type(read[name]), int | float)}
+    return tuple((name, text) for name, text in told if text and name not in counters)
 
 
 def described(value: object) -> str:
@@ -52,30 +51,31 @@ def described(value: object) -> str:
         text = _described(value, 0)
     except Exception:  # noqa: BLE001  (objects of the user's may refuse anything, parameters may have no shape yet)
         return type(value).__name__
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 9]}… {_digest(text)}"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 9]}… {digest(text)[:6]}"
 
 
 def _described(value: Any, depth: int) -> str:
     import torch
 
-    if isinstance(value, _Code):
+    kind = type(value)  # `isinstance` asks an object for its class, and a proxy may make what it stands for
+    if issubclass(kind, _Code):
         return ""
-    if isinstance(value, torch.Tensor):
+    if issubclass(kind, torch.Tensor):
         return _tensor(value)
-    if isinstance(value, torch.nn.Module):
+    if issubclass(kind, torch.nn.Module):
         return _module(value)
-    if isinstance(value, torch.optim.Optimizer):
+    if issubclass(kind, torch.optim.Optimizer):
         return _optimizer(value)
-    if value is None or isinstance(value, bool | int | float | complex):
+    if value is None or issubclass(kind, bool | int | float | complex):
         return repr(value)
-    if isinstance(value, str | bytes | bytearray):
-        return f"{type(value).__name__} of {_counted(len(value), 'character' if isinstance(value, str) else 'byte')}"
-    if type(value).__module__.partition(".")[0] in ARRAYS and hasattr(value, "shape"):
-        return f"{type(value).__name__} {_shape(value.shape)} {getattr(value, 'dtype', '')}".rstrip()
-    if isinstance(value, list | tuple | dict | set | frozenset):
-        items = value.values() if isinstance(value, dict) else value
-        return _container(f"{type(value).__name__} of {len(value)}", items, depth)
-    return _container(type(value).__name__, vars(value).values() if hasattr(value, "__dict__") else (), depth)
+    if issubclass(kind, str | bytes | bytearray):
+        return f"{kind.__name__} of {_counted(len(value), 'character' if issubclass(kind, str) else 'byte')}"
+    if kind.__module__.partition(".")[0] in ARRAYS and hasattr(value, "shape"):
+        return f"{kind.__name__} {_shape(value.shape)} {getattr(value, 'dtype', '')}".rstrip()
+    if issubclass(kind, list | tuple | dict | set | frozenset):
+        items = value.values() if issubclass(kind, dict) else value
+        return _container(f"{kind.__name__} of {len(value)}", items, depth)
+    return _container(kind.__name__, (dict_of(value) or {}).values(), depth)
 
 
 def _tensor(value: Any) -> str:
@@ -101,7 +101,7 @@ def _module(value: Any) -> str:
     what = f"{type(value).__name__} with {_counted(size, 'value')} in {_counted(len(held), 'tensor')}"
     hooks = sum(len(layer) - 3 for layer in layers)
     with_hooks = f", {_counted(hooks, 'hook')}" if hooks else ""
-    return f"{what}, {mode} mode{with_hooks} ({_digest(repr((held, layers)))})"
+    return f"{what}, {mode} mode{with_hooks} ({digest(repr((held, layers)))[:6]})"
 
 
 def _optimizer(value: Any) -> str:
@@ -129,15 +129,15 @@ def _container(what: str, items: Iterable[Any], depth: int) -> str:
     if not texts:
         return what
     distinct = list(dict.fromkeys(texts))
-    more = f" and {len(distinct) - 2} more ({_digest(repr(texts))})" if len(distinct) > 2 else ""
-    order = f" ({_digest(repr(texts))})" if len(distinct) == 2 else ""
+    more = f" and {len(distinct) - 2} more ({digest(repr(texts))[:6]})" if len(distinct) > 2 else ""
+    order = f" ({digest(repr(texts))[:6]})" if len(distinct) == 2 else ""
     return f"{what}: {'; '.join(distinct[:2])}{more or order}"
 
 
 def _has_shape(item: object) -> bool:
     import torch
 
-    if isinstance(item, torch.Tensor | torch.nn.Module | list | tuple | dict):
+    if issubclass(type(item), torch.Tensor | torch.nn.Module | list | tuple | dict):
         return True
     return type(item).__module__.partition(".")[0] in ARRAYS
 
@@ -152,7 +152,3 @@ def _short(name: object) -> str:
 
 def _counted(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha1(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()[:6]

@@ -31,7 +31,9 @@ __all__ = [
     "ClockControl",
     "clock_control",
     "governor_text",
+    "HOOKS",
     "active_hooks",
+    "called_by",
     "NativeLibrary",
     "native_libraries",
     "cache_flusher",
@@ -301,15 +303,19 @@ _TOOLS = 6
 """That ``sys.monitoring`` has place for."""
 
 
+HOOKS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+    "sys.settrace": (sys.gettrace, sys.settrace),
+    "sys.setprofile": (sys.getprofile, sys.setprofile),
+    "threading.settrace": (threading.gettrace, threading.settrace),
+    "threading.setprofile": (threading.getprofile, threading.setprofile),
+}
+"""How Python is told of a function to call, with what reads it and what sets it."""
+
+
 def active_hooks() -> Iterator[str]:
     """Each with what is called, where that is known: ``sys.settrace: coverage.tracer.CTracer``."""
-    found = {
-        "sys.settrace": sys.gettrace(),
-        "sys.setprofile": sys.getprofile(),
-        "threading.settrace": threading.gettrace(),
-        "threading.setprofile": threading.getprofile(),
-    }
-    yield from (f"{name}: {_named(hook)}" for name, hook in found.items() if hook is not None)
+    found = ((name, read()) for name, (read, _) in HOOKS.items())
+    yield from (f"{name}: {called_by(hook)}" for name, hook in found if hook is not None)
     monitoring: Any = getattr(sys, "monitoring", None)  # from Python 3.12 on
     for tool in range(_TOOLS) if monitoring is not None else ():
         name = monitoring.get_tool(tool)
@@ -319,10 +325,11 @@ def active_hooks() -> Iterator[str]:
         yield "tracemalloc"
 
 
-def _named(hook: object) -> str:
+def called_by(hook: object) -> str:
     """The function or the class of an object, with its module."""
     kind = hook if hasattr(hook, "__qualname__") else type(hook)
-    return f"{getattr(kind, '__module__', '?')}.{getattr(kind, '__qualname__', kind)}"
+    name = str(getattr(kind, "__qualname__", kind)).removeprefix("__tb_block.<locals>.")  # of a timed cell
+    return f"{getattr(kind, '__module__', '?')}.{name}"
 
 
 # ---- native_libraries ------------------------------------------------------------------------------------------------

@@ -194,8 +194,9 @@ def _held_by(label: str, value: Any, depth: int) -> Iterator[tuple[str, Any, int
     """What a container, a bound method, a partial or a wrapper holds."""
     if type(value) in (list, tuple, deque) and len(value) <= _MOST_ITEMS:
         yield from ((f"{label}[{at}]", item, depth) for at, item in enumerate(value))
-    elif issubclass(type(value), dict) and len(value) <= _MOST_ITEMS:
-        yield from ((f"{label}[{key!r}]" if type(key) in (str, int) else label, value[key], depth) for key in [*value])
+    elif issubclass(type(value), dict) and dict.__len__(value) <= _MOST_ITEMS:
+        held = [*dict.items(value)]
+        yield from ((f"{label}[{key!r}]" if type(key) in (str, int) else label, item, depth) for key, item in held)
     elif key := next((_MADE_OF[name] for name in map(_full_name, type(value).__mro__) if name in _MADE_OF), None):
         held = dict_of(value)
         yield from [(label, held[key], depth)] if type(held) is dict and key in held else []

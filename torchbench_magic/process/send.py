@@ -25,6 +25,7 @@ from torchbench_magic.errors import CountError
 
 from . import send_modules
 from .send_modules import ALL_NAMES, Loaded, contents, description, looked_up_names
+from .settings import modes
 
 __all__ = [
     "FOR_COUNTING",
@@ -322,14 +323,8 @@ def check_process_state() -> None:
     modules = torch.nn.modules.module
     if any(value for name, value in vars(modules).items() if name.startswith("_global_") and name.endswith("_hooks")):
         raise CannotTravel("hooks of all modules (`register_module_forward_hook` and the like) are not sent")
-    overrides, dispatch = torch.overrides, torch.utils._python_dispatch
-    stacks: tuple[list[Any], ...] = (
-        getattr(overrides, "_get_current_function_mode_stack", list)(),
-        getattr(dispatch, "_get_current_dispatch_mode_stack", list)(),
-    )
-    for mode in (mode for stack in stacks for mode in stack):
-        if type(mode).__name__ != "DeviceContext":  # of `torch.set_default_device`, which is a setting that is sent
-            raise CannotTravel(f"the active mode {type(mode).__name__} is not sent")
+    if active := [mode for kind in modes() for mode in kind.read()]:
+        raise CannotTravel(f"the active mode {type(active[0]).__name__} is not sent")
     top = getattr(getattr(torch._C, "_autograd", None), "_top_saved_tensors_default_hooks", None)
     if top is not None and top(True) is not None:
         raise CannotTravel("active `saved_tensors_hooks` are not sent")

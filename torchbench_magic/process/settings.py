@@ -13,9 +13,12 @@ import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from torchbench_magic.errors import Busy
+
+from .machine import HOOKS, called_by
 
 __all__ = [
     "Kind",
@@ -23,6 +26,10 @@ __all__ = [
     "on_off",
     "of_torch",
     "ProcessState",
+    "end_mode",
+    "inside_modes",
+    "modes",
+    "outside_modes",
     "all_kinds",
     "generators",
     "generators_and_filters",
@@ -110,6 +117,7 @@ def of_torch() -> list[Kind]:
         Kind("flush denormal", _flushes_denormals, torch.set_flush_denormal, on_off("flushing of denormal numbers")),
         Kind("anomaly detection", _anomaly, lambda value: torch.set_anomaly_enabled(*value), _anomaly_words),
         *(_switch(name, *where) for name, where in switches.items()),
+        *modes(),
     ]
 
 
@@ -304,6 +312,96 @@ def _anomaly_words(value: tuple[bool, bool], than: tuple[bool, bool]) -> str:
     return f"anomaly detection {'on' if value[0] else 'off'}"
 
 
+# ---- modes -----------------------------------------------------------------------------------------------------------
+# Modes of torch (`TorchDispatchMode`, `TorchFunctionMode`) are code of the user's, and so is the ``__torch_function__``
+# of a tensor's class: torch runs both for whatever is asked of a tensor. They are on where the user's code runs. What
+# measures asks without them, as a `FakeTensorMode` answers with tensors that have no values.
+#
+# Private to torch: what `torch.utils._python_dispatch` and `torch.overrides` have to read and change a stack of modes,
+# and what `torch._C` has to switch ``__torch_function__`` off and on.
+
+
+class _Taken(threading.local):
+    """The dispatch modes that are put aside in this thread, innermost first; None where they are on."""
+
+    modes: list[Any] | None = None
+
+
+_taken = _Taken()
+
+
+@contextlib.contextmanager
+def _with_modes(*, are_on: bool) -> Iterator[None]:
+    import torch
+
+    if (_taken.modes is None) is are_on:
+        yield
+        return
+    _switch_modes()
+    try:
+        with torch._C._EnableTorchFunction() if are_on else torch._C.DisableTorchFunction():
+            yield
+    finally:
+        _switch_modes()
+
+
+outside_modes = partial(_with_modes, are_on=False)
+"""Within, torch calls no code of the user's for what is asked of it; also a decorator."""
+inside_modes = partial(_with_modes, are_on=True)
+"""The user's code, within `outside_modes`; elsewhere it does nothing. Modes may be entered and left within."""
+
+
+def _switch_modes() -> None:
+    from torch.utils import _python_dispatch as dispatch
+
+    if _taken.modes is None:
+        _taken.modes = [dispatch._pop_mode() for _ in dispatch._get_current_dispatch_mode_stack()]
+    else:
+        for mode in reversed(_taken.modes):
+            dispatch._push_mode(mode)
+        _taken.modes = None
+
+
+def modes() -> list[Kind]:
+    """The modes of torch, outermost first, but for that of the default device."""
+    import torch
+    from torch import overrides
+    from torch.utils import _python_dispatch as dispatch
+
+    def functions() -> list[Any]:
+        of_device = getattr(getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None), "device_context", None)
+        return [mode for mode in overrides._get_current_function_mode_stack() if mode is not of_device]
+
+    dispatching = _of_modes("dispatch mode", dispatch._get_current_dispatch_mode_stack, dispatch._pop_mode)
+    return [dispatching, _of_modes("function mode", functions, overrides._pop_mode)]
+
+
+def _of_modes(name: str, read: Callable[[], list[Any]], pop: Callable[[], object]) -> Kind:
+    def put(value: list[Any]) -> None:
+        while not _are_same(now := read(), value[: len(now)]):
+            with contextlib.suppress(Exception):  # the user's own
+                now[-1].__exit__(None, None, None)
+            if len(read()) == len(now):
+                pop()
+        for mode in value[len(now) :]:
+            mode.__enter__()
+
+    def words(value: list[Any], than: list[Any]) -> str:
+        return f"{name} {', '.join(dict.fromkeys(map(called_by, value)))}" if value else f"no {name}"
+
+    return Kind(name, inside_modes()(read), inside_modes()(put), words, _are_same)
+
+
+def _are_same(one: list[Any], other: list[Any]) -> bool:
+    return len(one) == len(other) and all(map(operator.is_, one, other))
+
+
+def end_mode(mode: Any) -> None:
+    """End a dispatch mode; what the code entered within it and did not leave goes on."""
+    kind = modes()[0]
+    kind.put([each for each in kind.read() if each is not mode])
+
+
 # ---- process_state ---------------------------------------------------------------------------------------------------
 # Settings of the whole process that code can change: how each is read, put back, and told in words.
 #
@@ -457,6 +555,7 @@ def _of_python() -> list[Kind]:
         ),
         Kind("environment", lambda: dict(os.environ), _put_environment, _environment_words, role="incidental"),
         Kind("working directory", _directory, _put_directory, lambda value, than: f"working directory {value}"),
+        *(Kind(name, read, put, _hook_words(name), operator.is_) for name, (read, put) in HOOKS.items()),
         _of_decimal(),
     ]
 
@@ -509,6 +608,10 @@ def _put_directory(value: str) -> None:
             os.chdir(value)
 
 
+def _hook_words(name: str) -> Callable[[Any, Any], str]:
+    return lambda value, than: f"{name}({'None' if value is None else called_by(value)})"
+
+
 def _put_decimal(value: decimal.Context) -> None:
     decimal.setcontext(value.copy())
 
@@ -559,7 +662,8 @@ def generators() -> list[Kind]:
 
 
 def _generator(name: str, read: Callable[[], Any], put: Callable[[Any], object], same: Any) -> Kind:
-    return Kind(name, read, put, lambda value, than: name, same, role="generator")
+    apart = outside_modes()
+    return Kind(name, apart(read), apart(put), lambda value, than: name, apart(same), role="generator")
 
 
 def _same_numpy(one: Any, other: Any) -> bool:

@@ -636,7 +636,7 @@ class _Walk:
             self._add(label, value)
             return
         self._texts.seen.add(id(value))
-        if len(value) > MOST_ITEMS:
+        if dict.__len__(value) > MOST_ITEMS:
             self._add(label, value)
             return
         entries = list(dict.items(value))

@@ -14,6 +14,7 @@ from torchbench_magic import units
 from torchbench_magic.process.code import variables_read
 from torchbench_magic.process.held import FREED, graph_is_freed, has_values, is_plain_tensor
 from torchbench_magic.process.output import CountingSink
+from torchbench_magic.process.settings import modes
 from torchbench_magic.results import Doubt
 
 from .iterators import at_end, is_used_up, rewinder, second_copy
@@ -190,13 +191,14 @@ def prints(sink: CountingSink) -> list[Doubt]:
 
 
 def slowed_by(hooks: Iterable[str]) -> list[Doubt]:
-    """Say what this process calls for every line, call or allocation, and torch's mode that checks every operation."""
+    """Say what this process calls for every line, call or allocation, and torch's modes that see every operation."""
     import torch
 
     found = [*hooks, *(["torch.autograd.set_detect_anomaly(True)"] if torch.is_anomaly_enabled() else [])]
+    found += [kind.words(value, []) for kind in modes() if (value := kind.read())]
     if not found:
         return []
-    text = f"Active in this session, and slowing the timed code: {', '.join(found)}. Ratios change with it, too."
+    text = f"Active in this session, and slowing or changing the timed code: {', '.join(found)}. Ratios change, too."
     way = "Switch it off and measure again, unless you want to measure with it."
     return [Doubt("hooks", text, way, {"active": found})]
 
@@ -310,7 +312,7 @@ def _some_values(tensor: Any) -> Any:
                 return tensor.detach().clone()
             where = torch.arange(0, tensor.numel(), tensor.numel() // _SOME | 1, device=tensor.device)
             return torch.take(tensor.detach(), where)
-    except (RuntimeError, NotImplementedError, TypeError):
+    except Exception:  # noqa: BLE001  # tensors may have a class of the user's
         return None
 
 

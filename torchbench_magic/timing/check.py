@@ -6,7 +6,7 @@ import ast
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from enum import Enum
 from itertools import chain
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MemberDescriptorType, ModuleType
@@ -15,9 +15,10 @@ from typing import Any
 from torchbench_magic.cell_text import Body
 from torchbench_magic.errors import BodyError, CheckFailed, InputError, OptionError
 from torchbench_magic.process.code import CompiledBody, compile_body, ending_block, parse_body, with_value_taken
-from torchbench_magic.process.held import is_tensor
+from torchbench_magic.process.held import is_a, is_tensor
 from torchbench_magic.process.interrupts import interrupts_let_through
-from torchbench_magic.process.reach import slot_values, slots_among
+from torchbench_magic.process.reach import dict_of, slot_values, slots_among
+from torchbench_magic.process.settings import inside_modes, outside_modes
 from torchbench_magic.results import Doubt
 
 from .changes import InputCopies, TensorVersions
@@ -65,6 +66,7 @@ def check_equal_results(
     raise failed
 
 
+@outside_modes()
 def _doubts_of_results(
     task: Task,
     names: Mapping[str, Any],
@@ -77,7 +79,7 @@ def _doubts_of_results(
     def value_of(name: str) -> Any:
         put_back()
         try:
-            with interrupts_let_through():
+            with inside_modes(), interrupts_let_through():
                 value = codes[name].run(dict(names))
             return _Snapshot(name).of(value)
         finally:
@@ -118,7 +120,7 @@ class Agreement:
     Attributes:
         off: what differs, as the end of "return ..."; empty where nothing does.
         gaps: of the numbers in them.
-        unlike: how numbers that agree are unlike otherwise, such as "as float32 and float64".
+        unlike: how values that agree are unlike otherwise, such as "as float32 and float64".
     """
 
     off: str
@@ -129,9 +131,9 @@ class Agreement:
         """What is to be said of an alternative that agrees with the baseline."""
         both = f"`{name}` and `{baseline}`"
         if self.unlike:
-            rtol, atol = max(each.tolerances for each in self.gaps)
-            within = f" (within rtol={rtol:g}, atol={atol:g})"
-            text = f"{both} return the same numbers{within}, {', '.join(self.unlike)}."
+            rtol, atol = max((each.tolerances for each in self.gaps), default=(0.0, 0.0))
+            within = f" (within rtol={rtol:g}, atol={atol:g})" if rtol or atol else ""
+            text = f"{both} return the same {'numbers' if self.gaps else 'values'}{within}, {', '.join(self.unlike)}."
             yield Doubt("unlike-results", text, "", {"name": name, "unlike": list(self.unlike)})
         if (gap := only_absolutely_close(self.gaps)) is not None:
             text = f"{both} agree only by the absolute tolerance of `--check`: {gap_text(gap)}."
@@ -155,9 +157,9 @@ def compared(value: Any, expected: Any, tolerances: tuple[float | None, float | 
     gaps: list[Gap] = []
     unlike: dict[str, None] = {}
     refused = ""
-    for place, one, other in walk_both(value, expected):
+    for place, one, other in walk_both(value, expected, unlike=unlike):
         at = f" (at {place})" if place else ""
-        if not (isinstance(one, Numbers) and isinstance(other, Numbers)):
+        if not (is_a(one, Numbers) and is_a(other, Numbers)):
             if text := _difference(one, other, place):
                 return Agreement(f"different values: {text}{at}")
             continue
@@ -171,8 +173,6 @@ def compared(value: Any, expected: Any, tolerances: tuple[float | None, float | 
             if one.library == other.library and tolerances is None:
                 way = f"`--check rtol={found.tolerances[0]:g},atol={found.tolerances[1]:g}` compares only the numbers"
                 refused = refused or f"the same numbers as {one.dtype} and {other.dtype}{at}; {way}"
-        if one.place and other.place and one.place != other.place:
-            unlike[f"on {one.place} and {other.place}"] = None
     return Agreement(refused, gaps, list(unlike))
 
 
@@ -181,12 +181,12 @@ def _difference(one: Any, other: Any, place: str) -> str:
     if one is other:
         return ""
     lists, numbers = (list, tuple, deque), (Numbers, Object)
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
+    if is_a(one, Mapping) and is_a(other, Mapping):
         lacking = next(iter(one.keys() ^ other.keys()))
         return f"only one of them has {place}[{lacking!r}]"
-    if isinstance(one, lists) and isinstance(other, lists):
+    if is_a(one, lists) and is_a(other, lists):
         return f"{len(one)} and {len(other)} items"
-    if isinstance(one, numbers) or isinstance(other, numbers):
+    if is_a(one, numbers) or is_a(other, numbers):
         return f"{_shown(one)} and {_shown(other)}"
     try:
         return "" if bool(one == other) else f"{_shown(one)} and {_shown(other)}"
@@ -233,9 +233,9 @@ class _Snapshot:
         if frame_parts(value) is not None:
             return deepcopy(value)
         made = form(value)
-        if isinstance(made, Numbers):
+        if is_a(made, Numbers):
             return made.copy()
-        if value is None or isinstance(value, _ITSELF):
+        if value is None or is_a(value, _ITSELF):
             return value
         if id(value) in self._made:
             return self._made[id(value)][1]
@@ -252,13 +252,13 @@ class _Snapshot:
         return made
 
     def _copied(self, value: Any) -> Any:
-        if isinstance(value, Object):
-            return Object(value.kind, self._copied(value.attributes))
-        if isinstance(value, Mapping):
+        if is_a(value, Object):
+            return replace(value, attributes=self._copied(value.attributes))
+        if is_a(value, Mapping):
             return {key: self.of(item) for key, item in value.items()}
-        if isinstance(value, list | tuple | deque):
-            return [self.of(item) for item in value]
-        if isinstance(value, set | frozenset | bytearray):
+        if (base := next((base for base in (list, tuple, deque) if is_a(value, base)), None)) is not None:
+            return base(map(self.of, value))
+        if is_a(value, set | frozenset | bytearray):
             return copy(value)
         return self._of_object(value)
 
@@ -269,13 +269,14 @@ class _Snapshot:
                 f"--check: `{self._name}` returns a tensor without values, which cannot be compared: end it with"
                 " tensors or numbers"
             )
-        attributes = {**dict(slot_values(value, _own_slots(kind))), **getattr(value, "__dict__", {})}
+        held = dict_of(value)
+        attributes = {**dict(slot_values(value, _own_slots(kind))), **(held or {})}
         if any("__eq__" in vars(base) for base in kind.__mro__[:-1]) and not is_dataclass(value):
             try:
                 return deepcopy(value)
             except Exception:  # noqa: BLE001  # whatever the copying of a user's object raises
                 pass
-        elif attributes or hasattr(value, "__dict__"):
+        elif attributes or held is not None:
             return Object(kind, {name: self.of(one) for name, one in attributes.items()})
         raise BodyError(
             f"--check: `{self._name}` returns {_kind(kind)}, which cannot be compared: end it with tensors or numbers"
@@ -293,8 +294,8 @@ def _kind(kind: type) -> str:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, Numbers):
+    if is_a(value, Numbers):
         shape = value.values.shape
         return f"{value.dtype} numbers of shape {shape}" if shape else str(value.values)
-    text = "" if isinstance(value, Object) else repr(value)
+    text = "" if is_a(value, Object) else repr(value)
     return text if 0 < len(text) <= _LONGEST and "\n" not in text else _kind(getattr(value, "kind", type(value)))

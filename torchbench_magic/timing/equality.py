@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from torchbench_magic.process.held import is_a
 
 from .restore import ABSENT
 from .written_objects import TOO_MANY
@@ -54,14 +56,14 @@ class Numbers:
         dtype: as its library calls it; of a number of Python its class.
         kind: its class in words, one word for all tensors and one for all numbers of NumPy.
         library: "torch", "numpy", "pandas", ...; empty for a number of Python.
-        place: of a tensor its device, and its layout where that is not strided.
+        traits: as `Object` has them.
     """
 
     values: NDArray[Any]
     dtype: str
     kind: str
     library: str = ""
-    place: str = ""
+    traits: Mapping[str, str] = field(default_factory=dict)
 
     def copy(self) -> Numbers:
         return replace(self, values=self.values.copy())
@@ -69,10 +71,15 @@ class Numbers:
 
 @dataclass(frozen=True, eq=False)
 class Object:
-    """An object that is compared by its parts: its class and what it holds."""
+    """An object that is compared by its parts: its class and what it holds.
+
+    Attributes:
+        traits: phrase -> what is told of two that agree where it is another: "on" -> "cpu".
+    """
 
     kind: type
     attributes: Mapping[str, Any]
+    traits: Mapping[str, str] = field(default_factory=dict)
 
 
 def form(value: Any) -> Any:
@@ -81,14 +88,14 @@ def form(value: Any) -> Any:
     import torch
 
     kind = type(value)
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         return [*value.detach().unbind()] if value.is_nested else _of_tensor(value)
     if kind in (bool, int, float, complex):
         held = np.asarray(value)
         return value if held.dtype == object else Numbers(held, kind.__name__, kind.__name__)  # of 65 bits and more
-    if isinstance(value, np.ma.MaskedArray):  # what is masked counts for nothing
+    if is_a(value, np.ma.MaskedArray):  # what is masked counts for nothing
         return Object(kind, {"mask": np.ma.getmaskarray(value), "data": value.filled(value.dtype.type())})
-    if not hasattr(kind, "__array__") or isinstance(value, type):
+    if not any(hasattr(kind, name) for name in ("__array__", "__array_interface__")) or is_a(value, type):
         return value
     try:
         held = np.asarray(value)
@@ -98,8 +105,8 @@ def form(value: Any) -> Any:
         return Object(kind, {name: held[name] for name in held.dtype.names})
     if held.dtype.kind not in "biufcmM":
         return held.tolist()
-    word = "NumPy number" if isinstance(value, np.generic) else kind.__qualname__
-    return Numbers(held, held.dtype.name, word, kind.__module__.partition(".")[0])
+    word = "NumPy number" if is_a(value, np.generic) else kind.__qualname__
+    return Numbers(held, held.dtype.name, word, kind.__module__.partition(".")[0], _names(value))
 
 
 def _of_tensor(tensor: Any) -> Any:
@@ -114,7 +121,8 @@ def _of_tensor(tensor: Any) -> Any:
         values = plain.numpy(force=True)
     except (RuntimeError, NotImplementedError, TypeError, ValueError):  # it has no values
         return tensor
-    return Numbers(values, _name(tensor.dtype), "Tensor", "torch", f"{tensor.device}{layout}")
+    traits = {"on": f"{tensor.device}{layout}", "with requires_grad": str(tensor.requires_grad)}
+    return Numbers(values, _name(tensor.dtype), "Tensor", "torch", traits)
 
 
 def is_compared_by_value(kind: type) -> bool:
@@ -143,17 +151,42 @@ def is_equal(one: Any, other: Any) -> bool:
 
 
 def frame_parts(value: Any) -> Object | None:
-    """The columns of a frame by name, or the values of a series, and the index; None of what has no index."""
-    index: Any = getattr(value, "index", None) if hasattr(type(value), "to_numpy") else None
-    if not hasattr(index, "to_numpy"):
+    """The columns of a frame by name, or the values of a series, and the index; the values of an index alone; None of
+    what is none of these."""
+    index: Any = getattr(value, "index", value) if hasattr(type(value), "to_numpy") else None
+    if not hasattr(index, "to_numpy") or not hasattr(index, "names"):
         return None
     names = list(getattr(value, "columns", ()))
     columns: Any = {name: value[name].to_numpy() for name in names} if hasattr(value, "columns") else value.to_numpy()
-    return Object(type(value), {"columns" if names else "values": columns, "index": index.to_numpy()})
+    held = {"columns" if names else "values": columns, **({} if index is value else {"index": index.to_numpy()})}
+    return Object(type(value), held, _names(value))
+
+
+def _names(value: Any) -> dict[str, str]:
+    """What an array, a series or the axes of a frame are called, as traits."""
+    axes = {"with an index named": getattr(value, "index", None), "with columns named": getattr(value, "columns", None)}
+    found = {}
+    for phrase, one in {**({} if hasattr(value, "columns") else {"named": value}), **axes}.items():
+        names = [*getattr(one, "names", ())] or [getattr(one, "name", None)]
+        found[phrase] = repr(names if len(names) > 1 else names[0])
+    return found
+
+
+def _traits(value: Any) -> Mapping[str, str]:
+    """What is told of a value in normal form beside what it holds."""
+    kind = next((kind.__name__ for kind in (list, tuple, deque) if is_a(value, kind)), "")
+    traits: Mapping[str, str] = value.traits if is_a(value, (Numbers, Object)) else {"in": f"a {kind}"} if kind else {}
+    return traits
 
 
 def walk_both(
-    one: Any, other: Any, *, deepest: int = 100, most: int | None = None, by_kind: bool = False
+    one: Any,
+    other: Any,
+    *,
+    deepest: int = 100,
+    most: int | None = None,
+    by_kind: bool = False,
+    unlike: dict[str, None] | None = None,
 ) -> Iterator[tuple[str, Any, Any]]:
     """Walk two values at once: (place, part, part), both in normal form. Parts that do not go together, such as lists
     of other lengths, come as they are.
@@ -163,6 +196,7 @@ def walk_both(
         most: items of a container that are gone into; of a longer one `TOO_MANY` comes in place of both.
         by_kind: a list and a tuple do not go together, nor a list and an array, nor mappings with other keys: there
             `ABSENT` stands for what one of them lacks.
+        unlike: gets the traits that are not the same, such as "on cpu and cuda:0".
     """
     seen: dict[tuple[int, int], Any] = {}  # ids -> what they are of, which keeps them its own
 
@@ -172,6 +206,10 @@ def walk_both(
         seen[id(one), id(other)] = one, other
         tables = [frame_parts(each) for each in (one, other)] if type(one) is type(other) else [None]
         one, other = tables if all(tables) else map(form, (one, other))
+        if unlike is not None:
+            ours, theirs = _traits(one), _traits(other)
+            apart = (key for key in ours.keys() & theirs.keys() if ours[key] != theirs[key])
+            unlike.update((f"{key} {ours[key]} and {theirs[key]}", None) for key in sorted(apart))
         parts = _parts(one, other, by_kind) if depth < deepest else None
         if parts is None:
             yield place, one, other
@@ -191,20 +229,20 @@ def walk_both(
 
 def _parts(one: Any, other: Any, by_kind: bool) -> tuple[Mapping[Any, Any], Mapping[Any, Any], str] | None:
     """What two values that go together hold, and how a place in it is written."""
-    if isinstance(one, Object) and isinstance(other, Object):
+    if is_a(one, Object) and is_a(other, Object):
         return (one.attributes, other.attributes, ".{}") if one.kind is other.kind else None
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
+    if is_a(one, Mapping) and is_a(other, Mapping):
         return one, other, "[{!r}]"
     kinds: tuple[Any, ...] = ((list,), (tuple,)) if by_kind else ((list, tuple, deque),)
-    if isinstance(one, kinds[0]) is not isinstance(other, kinds[0]) and not by_kind:  # an array beside a list
+    if is_a(one, kinds[0]) is not is_a(other, kinds[0]) and not by_kind:  # an array beside a list
         one, other = _rows(one), _rows(other)
-    if not any(isinstance(one, alike) and isinstance(other, alike) for alike in kinds):
+    if not any(is_a(one, alike) and is_a(other, alike) for alike in kinds):
         return None
     return dict(enumerate(one)), dict(enumerate(other)), "[{}]"
 
 
 def _rows(value: Any) -> Any:
-    if isinstance(value, Numbers) and value.values.ndim:
+    if is_a(value, Numbers) and value.values.ndim:
         return [replace(value, values=np.asarray(row)) for row in value.values]
     return value
 

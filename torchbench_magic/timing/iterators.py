@@ -271,9 +271,9 @@ class TakenItems:
 def _place(iterator: Any) -> tuple[Any, ...] | None:
     """What tells where an iterator stands; None of what is none, is used up, or does not tell."""
     frame = None
-    if isinstance(iterator, GeneratorType):
+    if issubclass(type(iterator), GeneratorType):
         frame = iterator.gi_frame
-    elif isinstance(iterator, AsyncGeneratorType):
+    elif issubclass(type(iterator), AsyncGeneratorType):
         frame = iterator.ag_frame
     elif (left := counted_left(iterator)) is not None:
         return (left,)

@@ -19,7 +19,7 @@ from torchbench_magic.process.environment import KERNEL, read_environment
 from torchbench_magic.process.interrupts import Awaiting, MakingRoom, Watching
 from torchbench_magic.process.machine import active_hooks
 from torchbench_magic.process.output import CountingSink, Unclosable, dropped_output, output_to
-from torchbench_magic.process.settings import ProcessState, collector
+from torchbench_magic.process.settings import ProcessState, collector, outside_modes
 from torchbench_magic.results import Doubt
 from torchbench_magic.units import seconds_text
 
@@ -86,6 +86,7 @@ class PointRun:
         import torch
 
         self.notebook = notebook if notebook is not None else ProcessState()
+        self._slowing = slowed_by(active_hooks())
         self.code, self.place = code, place
         self.task = task = code.task
         self.plan, self.clocks = task.plan, task.clocks
@@ -143,11 +144,12 @@ class PointRun:
         if left.threads is not None:
             self.threads = self.plan.threads or (left.threads,)
         self._collects |= left.collects
-        made, plan = self.code.compile(), self.plan
+        with outside_modes():
+            made, plan = self.code.compile(), self.plan
+            devices = made.watched.versions.devices
         self.blocks, self.watched = list(made.blocks), made.watched
         self.probes = dict(zip(self.task.bodies, made.probes, strict=True)) if made.probes else {}
         self.warnings += made.doubts
-        devices = made.watched.versions.devices
         self.wait = DeviceWait(plan.device, devices, self.clocks.wall, with_events=plan.clock == "device")
 
     def leave(self) -> None:
@@ -373,7 +375,7 @@ class PointRun:
         self.warnings += self.watched.not_restored(told)
         if self.isolation is not None:
             self.warnings += self.isolation.doubts(list(self.task.bodies))
-        self.warnings += [*prints(self.sink), *slowed_by(active_hooks())]
+        self.warnings += [*prints(self.sink), *self._slowing]
         self.warnings += traced_launches(self.wait.device)
         self.warnings += self._other_work()
         off = switched_off([self.task.setup_text, *(body.source for body in self.task.bodies.values())])

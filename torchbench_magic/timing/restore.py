@@ -6,27 +6,28 @@ import operator
 import pickle
 import random
 import sys
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MemberDescriptorType
 from typing import Any
 
-from torchbench_magic.process.held import class_attributes, elements, has_values, shape_of
+from torchbench_magic.process.held import (
+    asked,
+    class_attributes,
+    elements,
+    has_values,
+    is_module,
+    is_tensor,
+    shape_of,
+)
 from torchbench_magic.process.reach import ReachedObject, dict_of, own_attributes, slot_values, slots_among
 from torchbench_magic.results import Doubt
 
 __all__ = [
-    "hold_equal_entries",
-    "is_coo",
-    "put_entries",
-    "ArrayCopies",
-    "GeneratorCopies",
     "HeldState",
     "is_training_state",
     "ABSENT",
-    "differ",
-    "kept_copies",
+    "generator_state",
     "StateCopies",
     "hold_equal_values",
     "version",
@@ -175,7 +176,7 @@ class GeneratorCopies:
 
     def __init__(self, roots: Iterable[tuple[str, Any]]) -> None:
         found = {id(value): value for _, value in roots}
-        pairs = [pair for value in found.values() if (pair := _state_of(value)) is not None]
+        pairs = [pair for value in found.values() if (pair := generator_state(value)) is not None]
         self._kept = [_KeptGenerator(read, put, read()) for read, put in pairs]
 
     def restore_all(self) -> None:
@@ -192,7 +193,7 @@ class GeneratorCopies:
         return any(kept.has_drawn for kept in self._kept)
 
 
-def _state_of(value: Any) -> tuple[Callable[[], Any], Callable[[Any], object]] | None:
+def generator_state(value: Any) -> tuple[Callable[[], Any], Callable[[Any], object]] | None:
     """(reads the state, puts it) of a generator that is no whole process's; None for whatever else."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy.random")
     if torch is not None and type(value) is torch.Generator and value is not torch.default_generator:
@@ -266,28 +267,31 @@ class HeldState:
         return HeldState(self.roots)
 
     def _is_keeper(self, value: Any) -> bool:
-        return any(kind is not None and isinstance(value, kind) for kind in self._keepers)
+        return any(kind is not None and issubclass(type(value), kind) for kind in self._keepers)
 
     def _visit(self, label: str, value: Any, depth: int, is_kept: bool = False) -> None:
         import torch
 
-        if isinstance(value, torch.Tensor):
+        if is_tensor(value):
             self.tensors.setdefault(id(value), (label, value))
             if is_kept and not isinstance(value, torch.nn.Parameter):
                 self.kept_state.add(id(value))
-        elif isinstance(value, torch.nn.Module):
-            for name, module in value.named_modules():
-                self._visit_module(f"{label}.{name}" if name else label, module)
+        elif is_module(value):
+            self._visit_module(label, value)
         elif self._is_keeper(value):
             self._visit_kept(label, dict_of(value))
         elif is_kept:
             self._visit_kept(label, value)
-        elif depth < _DEEPEST and isinstance(value, (list, tuple, dict)) and len(value) <= _MOST_ITEMS:
-            for where, item in _items(value):
+        elif depth < _DEEPEST and (items := _items(value)) and len(items) <= _MOST_ITEMS:
+            for where, item in items:
                 self._visit(f"{label}[{where}]", item, depth + 1)
 
     def _visit_module(self, label: str, module: Any) -> None:
+        """A module and those within it, each once: what its class says of them is not asked."""
         inside = dict_of(module) or {}
+        if id(inside) in self._seen:
+            return
+        self._seen[id(inside)] = inside
         if "training" in inside:
             self.modes[id(inside)] = inside
         # the first call of a lazy module makes it one of another class, which its hooks would not fit
@@ -302,16 +306,19 @@ class HeldState:
                 for name, tensor in held.items():
                     if tensor is not None:
                         self._visit(f"{label}.{name}", tensor, 0)
+        for name, within in (inside.get("_modules") or {}).items():
+            if within is not None:
+                self._visit_module(f"{label}.{name}", within)
 
     def _visit_kept(self, label: str, held: Any) -> None:
         """A dict or a list of an optimizer or the like, with all that stands in it."""
-        if not isinstance(held, (dict, list, tuple)) or id(held) in self._seen or len(self._seen) > _MOST_HELD:
+        if (items := _items(held)) is None or id(held) in self._seen or len(self._seen) > _MOST_HELD:
             return
         self._seen[id(held)] = held
-        if not isinstance(held, tuple):
+        if not issubclass(type(held), tuple):
             self.holders[id(held)] = (label, held)
-        for where, item in _items(held):
-            if not isinstance(item, _PLAIN):
+        for where, item in items:
+            if not issubclass(type(item), _PLAIN):
                 self._visit(_inner(label, where), item, 0, is_kept=True)
 
 
@@ -331,13 +338,14 @@ def is_training_state(value: Any) -> bool:
 _PLAIN = (str, bytes, int, float, complex, type(None))
 
 
-def _items(value: Any) -> Iterator[tuple[Any, Any]]:
-    """(how a label says where, item); keys that are no texts or numbers, such as parameters, by their place."""
-    if isinstance(value, dict):
-        for at, (key, item) in enumerate([*value.items()]):
-            yield (repr(key) if isinstance(key, (str, int)) else at), item
-    else:
-        yield from enumerate([*value])
+def _items(value: Any) -> list[tuple[Any, Any]] | None:
+    """(how a label says where, item) of a dict, a list or a tuple, as these keep them, whatever a class of the user's
+    says; keys that are no texts or numbers, such as parameters, by their place."""
+    base: Any = next((base for base in (dict, list, tuple) if issubclass(type(value), base)), None)
+    if base is not dict:
+        return None if base is None else [*enumerate(base.__iter__(value))]
+    held = enumerate(dict.items(value))
+    return [(repr(key) if type(key) in (str, int) else at, item) for at, (key, item) in held]
 
 
 def _inner(label: str, where: Any) -> str:
@@ -352,51 +360,20 @@ def _class_of(module: str, name: str) -> Any:
 
 
 # ---- held_contents ---------------------------------------------------------------------------------------------------
-# What containers and users' objects hold: copies to compare later.
+# What containers hold: copies to compare later.
 
 _MOST_KEPT = 100_000  # items of a container that is copied
 ABSENT = object()
-_MOST_ELEMENTS = 16_384
-"""Of an array whose values are kept."""
-_DICTS = (dict, defaultdict, OrderedDict)
-_COPIED = (list, set, deque)
-
-
-def kept_copies(reads: Mapping[int, ReachedObject]) -> dict[int, Any]:
-    """Id -> a shallow copy of what each dict, list, set, small array and user's instance among these holds."""
-    kept: dict[int, Any] = {}
-    for at, item in reads.items():
-        own = own_attributes(item.value)
-        value: Any = item.value if own is None else own
-        if type(value) in _DICTS and len(value) <= _MOST_KEPT:
-            kept[at] = dict(value)
-        elif _is_numpy_array(value):
-            kept.update({at: value.copy()} if value.size <= _MOST_ELEMENTS else {})
-        elif type(value) in _COPIED and len(value) <= _MOST_KEPT:
-            kept[at] = value.copy()
-    return kept
-
-
-def _is_numpy_array(value: Any) -> bool:
-    """Whether it is an array of numpy's own class."""
-    return type(value) is getattr(sys.modules.get("numpy"), "ndarray", ())
-
-
-def _is_other_array(one: Any, other: Any) -> bool:
-    """Whether two arrays hold other bytes; of those that hold objects, other ones."""
-    return (one.shape, one.dtype) != (other.shape, other.dtype) or bool(one.tobytes() != other.tobytes())
 
 
 def differ(one: Any, other: Any) -> bool:
-    """Whether two copies hold other objects."""
-    if _is_numpy_array(one):
-        return _is_other_array(one, other)
-    if isinstance(one, set):
-        return len(one) != len(other) or {*map(id, one)} != {*map(id, other)}  # the items' own ``__eq__`` is not called
+    """Whether two copies of a dict, a list or a set hold other objects; the items' own ``__eq__`` is not called."""
     if len(one) != len(other):
         return True
-    if isinstance(one, (list, deque)):
-        return any(a is not b for a, b in zip(one, other, strict=True))
+    if isinstance(one, set):
+        return {*map(id, one)} != {*map(id, other)}
+    if isinstance(one, list):
+        return any(map(operator.is_not, one, other))
     return any(other.get(key, ABSENT) is not value for key, value in one.items())
 
 
@@ -457,9 +434,9 @@ class StateCopies:
 
     def _keep(self, label: str, tensor: Any) -> None:
         has_grad = tensor.is_leaf and tensor.requires_grad
-        data = None if elements(tensor) is None else tensor.detach()
+        data = None if elements(tensor) is None else asked(tensor.detach, otherwise=None)
         kept = _KeptTensor(
-            label, tensor, data, _copy(tensor), _address(tensor), version(tensor), has_grad,
+            label, tensor, data, asked(_copy, tensor, otherwise=None), _address(tensor), version(tensor), has_grad,
             tensor.requires_grad,
         )  # fmt: skip
         kept.grad = tensor.grad if has_grad else None
@@ -556,28 +533,26 @@ class StateCopies:
 
 def version(tensor: Any) -> int:
     """In-place changes that were counted; 0 of inference tensors, which keep no count, and of None."""
-    try:
-        return int(tensor._version)
-    except (RuntimeError, AttributeError):
-        return 0
+    return asked(lambda: int(tensor._version), otherwise=0)
 
 
 def hold_equal_values(one: Any, other: Any) -> bool:
     """Whether two tensors hold the same; one that is not a number equals itself. What cannot be compared, such as some
     sparse tensors, is taken for the same: there the versions tell."""
+    return asked(_hold_equal_values, one, other, otherwise=True)
+
+
+def _hold_equal_values(one: Any, other: Any) -> bool:
     import torch
 
-    try:
-        if one.shape != other.shape or one.dtype != other.dtype:
-            return False
-        if is_coo(one) and is_coo(other):
-            return hold_equal_entries(one, other)
-        one, other = one.detach(), other.detach()
-        if one.layout is torch.strided and _once(one).shape == _once(other).shape:
-            one, other = _once(one), _once(other)
-        return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
-    except (RuntimeError, NotImplementedError, TypeError, AttributeError):  # the last of jagged ones, in torch itself
-        return True
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if is_coo(one) and is_coo(other):
+        return hold_equal_entries(one, other)
+    one, other = one.detach(), other.detach()
+    if one.layout is torch.strided and _once(one).shape == _once(other).shape:
+        one, other = _once(one), _once(other)
+    return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 def _copy(tensor: Any) -> Any:
@@ -602,12 +577,7 @@ def _once(tensor: Any) -> Any:
 
 
 def _address(tensor: Any) -> int:
-    if not has_values(tensor):
-        return 0
-    try:
-        return int(tensor.data_ptr())
-    except (RuntimeError, NotImplementedError):  # sparse, and others without one memory
-        return 0
+    return asked(lambda: int(tensor.data_ptr()), otherwise=0) if has_values(tensor) else 0
 
 
 def _hold_again(held: Any, items: Any) -> None:

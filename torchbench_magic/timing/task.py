@@ -27,7 +27,7 @@ from torchbench_magic.process.frame_owner import replaced_functions
 from torchbench_magic.process.held import code_digest
 from torchbench_magic.process.inputs import inputs_of
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress
-from torchbench_magic.process.settings import settings_in_words
+from torchbench_magic.process.settings import outside_modes, settings_in_words
 from torchbench_magic.process.values import SETTING, Values, values_of, variable_of, without_changed
 from torchbench_magic.results import Doubt
 
@@ -210,6 +210,7 @@ class Task:
             **known,
         )
 
+    @outside_modes()
     def _read(self, used: set[str], body: Body, names: Mapping[str, Any]) -> Read:
         functions = notebook_functions(used, names, self.namespace)
         inputs = inputs_of(used, names, functions)

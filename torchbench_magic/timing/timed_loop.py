@@ -13,6 +13,7 @@ from torchbench_magic.errors import BodyError
 from torchbench_magic.process.code import Loop, TransformAst, calls_left, compile_loop
 from torchbench_magic.process.contention import Clocks
 from torchbench_magic.process.interrupts import interrupt_of, interrupts_let_through
+from torchbench_magic.process.settings import outside_modes
 
 from .samples import NEAR_LOOP
 
@@ -210,13 +211,15 @@ async def driven(steps: Steps[T], clocks: Clocks, sync: Callable[[], object], *,
         left = calls_left(error)
         return Ended(error=interrupt_of(error), calls=made + (0 if left is None else max(0, begun - left - 1)))
     finally:
-        steps.close()
+        with outside_modes():
+            steps.close()
 
 
 def _advance(steps: Steps[T], reading: tuple[int, int] | None) -> tuple[BlockRequest | None, T | None]:
     """The next call, or what the steps returned. The measured code is not run in here: a StopIteration of its own
     must not be taken for the end of the steps."""
     try:
-        return (next(steps) if reading is None else steps.send(reading)), None
+        with outside_modes():
+            return (next(steps) if reading is None else steps.send(reading)), None
     except StopIteration as stop:
         return None, stop.value

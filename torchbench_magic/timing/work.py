@@ -34,6 +34,7 @@ from torchbench_magic.process import dynamo
 from torchbench_magic.process.code import names_used
 from torchbench_magic.process.frame_owner import is_users_file
 from torchbench_magic.process.interrupts import interrupts_held, interrupts_let_through
+from torchbench_magic.process.settings import end_mode, outside_modes
 from torchbench_magic.results import Doubt
 from torchbench_magic.units import seconds_text
 
@@ -179,7 +180,8 @@ class _Lines:
             self._returned = self.stack.pop()
             if frame.f_code is self._code:
                 bound = {n: v for n, v in frame.f_locals.items() if n == VALUE or not n.startswith("__tb_")}
-                self.work.gave = {name: seen_of(value) for name, value in bound.items()}
+                with outside_modes():
+                    self.work.gave = {name: seen_of(value) for name, value in bound.items()}
         return self._in_frame
 
     @property
@@ -459,8 +461,10 @@ class Probe:
         lines, tracer = _Lines(work, own), sys.gettrace()
         in_threads, event = threading.gettrace(), _ns_of_an_event(self._clock)
         work.imported = -len(sys.modules)
+        mode = _operators_mode()(work, lines, self._clock)
         try:
-            with dynamo.uncompiled(), _operators_mode()(work, lines, self._clock) as mode:
+            with dynamo.uncompiled(), contextlib.ExitStack() as stack:
+                stack.callback(end_mode, mode.__enter__())
                 _leave_forks_alone()
                 _recording.append(mode)
                 threading.settrace(lines.in_thread)

@@ -13,13 +13,11 @@ import io
 import itertools
 import operator
 import os
-import random
 import threading
 import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
@@ -33,7 +31,7 @@ from torchbench_magic.process.settings import generators
 
 from .equality import is_compared_by_value, is_equal
 from .iterators import is_cursor, is_used_up
-from .restore import ABSENT
+from .restore import ABSENT, generator_state
 
 __all__ = [
     "Kept",
@@ -180,19 +178,8 @@ def _is_scalar(value: Any) -> bool:
 
 def generators_among(reached: Mapping[str, Reached]) -> list[tuple[Callable[[], Any], Callable[[Any], object]]]:
     """(read, put) of the state of each random generator: of the process, and of objects that are reached."""
-    import torch
-
-    found = [(kind.read, kind.put) for kind in generators()]
-    for one in reached.values():
-        value = one.value
-        if issubclass(type(value), np.random.Generator):
-            bits = value.bit_generator
-            found.append((partial(getattr, bits, "state"), partial(setattr, bits, "state")))
-        elif issubclass(type(value), (torch.Generator, np.random.RandomState)):
-            found.append((value.get_state, value.set_state))
-        elif type(value) is random.Random:
-            found.append((value.getstate, value.setstate))
-    return found
+    own = (generator_state(one.value) for one in reached.values())
+    return [*((kind.read, kind.put) for kind in generators()), *(pair for pair in own if pair is not None)]
 
 
 # ---- what is compared ------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import math
 import sys
 import threading
@@ -216,7 +217,7 @@ ACROSS = [
     ("frame[3]", "t[:, 3]"),
     ("np.argwhere(a > 0.5)", "torch.argwhere(t > 0.5)"),
     ("np.nonzero(a > 0.5)", "torch.nonzero(t > 0.5, as_tuple=True)"),
-    ("{'sum': a.sum(), 'parts': [a[0], a.shape]}", "{'sum': t.sum(), 'parts': (t[0], t.shape)}"),
+    ("{'sum': a.sum(), 'parts': [a[0], a.shape]}", "{'sum': t.sum(), 'parts': [t[0], t.shape]}"),
     ("a[0].tolist()", "t[0]"),
     ("a > 0.5", "t > 0.5"),
 ]
@@ -293,6 +294,49 @@ def test_another_dtype_of_one_library_is_a_difference_unless_tolerances_are_give
     with pytest.raises(CheckFailed, match=r"return different values: .* \(at \[1\]\)"):
         check("(t, t)", "(t.float(), t + 1)", SHARED)
     assert "on cpu (sparse_coo) and cpu" in told("t", "t.to_sparse()", SHARED)["unlike-results"]
+
+
+class Picture:
+    """Shows its numbers as Pillow's images do: by ``__array_interface__`` alone."""
+
+    def __init__(self, *numbers: float) -> None:
+        self._numbers = np.array(numbers)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return self._numbers.__array_interface__
+
+
+def test_what_shows_its_numbers_as_an_array_is_compared_by_them() -> None:
+    names = {"Picture": Picture, **SHARED}
+    assert "unlike-results" not in check("Picture(1, 2)", "Picture(1, 2)", names)
+    assert "unlike-results" not in check("Picture(1, 2)", "torch.tensor([1, 2])", names)
+    with pytest.raises(CheckFailed, match=r"1 of 2 numbers differ, most at \[1\]: 3 and 2"):
+        check("Picture(1, 2)", "Picture(1, 3)", names)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        ("[1, 'x']", "(1, 'x')", "the same numbers, in a tuple and a list."),
+        ("['x']", "collections.deque('x')", "the same values, in a deque and a list."),
+        ("{'y': [[t], 1]}", "{'y': [(t,), 1]}", ", in a tuple and a list."),
+        ("t", "t.clone().requires_grad_()", ", with requires_grad True and False."),
+        ("s", "s.rename('b')", "the same numbers, named 'b' and 'a'."),
+        ("s", "s.rename_axis('k')", "the same numbers, with an index named 'k' and None."),
+        ("s.to_frame()", "s.to_frame().rename_axis('k', axis=1)", ", with columns named 'k' and None."),
+        ("pd.Index([1], name='k')", "pd.Index([1])", ", named None and 'k'."),
+        ("pd.RangeIndex(2, name='k')", "pd.Index([0, 1])", ", named None and 'k'."),
+        ("pairs", "pairs.rename(['p', None])", ", named ['p', None] and ['p', 'q']."),
+        ("[s, [t]]", "[s.rename('b'), (t,)]", ", named 'b' and 'a', in a tuple and a list."),
+    ],
+)
+def test_what_agrees_in_its_values_alone_is_told(one: str, other: str, said: str) -> None:
+    pairs = pd.MultiIndex.from_tuples([(1, 2)], names=["p", "q"])
+    names = {"s": pd.Series([1, 2], name="a"), "pairs": pairs, "collections": collections, **SHARED}
+    assert told(one, other, names)["unlike-results"].endswith(said)
+    for same in (one, other):
+        assert "unlike-results" not in told(same, same, names)
 
 
 def test_a_large_result_takes_no_longer_than_its_numbers() -> None:

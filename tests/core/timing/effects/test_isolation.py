@@ -6,6 +6,7 @@ import decimal
 import gc
 import os
 import random
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.overrides import _get_current_function_mode_stack as function_modes
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as dispatch_modes
 
 from tests.core.timing.fake_clock import FakeClock, timed
 from torchbench_magic.process.settings import ProcessState
@@ -68,8 +73,32 @@ CHANGES: dict[str, tuple[str, Reader, str]] = {
     "directory": ("os.chdir('/')", os.getcwd, "working directory /"),
     "numpy errors": ("np.seterr(over='ignore')", lambda: np.geterr()["over"], "NumPy error handling over='ignore'"),
     "decimal": ("decimal.getcontext().prec = 7", lambda: decimal.getcontext().prec, "decimal precision 7"),
+    "dispatch mode": (
+        "Seeing().__enter__()",
+        lambda: Seeing in map(type, dispatch_modes()),
+        f"dispatch mode {__name__}.Seeing",
+    ),
+    "function mode": ("Calling().__enter__()", lambda: bool(function_modes()), f"function mode {__name__}.Calling"),
+    "profile function": ("sys.setprofile(hook)", sys.getprofile, f"sys.setprofile({__name__}.hook)"),
 }
-NAMES = {"torch": torch, "gc": gc, "warnings": warnings, "os": os, "np": np, "decimal": decimal, "random": random}
+
+
+class Seeing(TorchDispatchMode):
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return op(*args, **(kwargs or {}))
+
+
+class Calling(TorchFunctionMode):
+    def __torch_function__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return op(*args, **(kwargs or {}))
+
+
+def hook(*_: Any) -> None:
+    pass
+
+
+NAMES = {"torch": torch, "gc": gc, "warnings": warnings, "os": os, "np": np, "decimal": decimal, "random": random,
+         "sys": sys, "hook": hook, "Seeing": Seeing, "Calling": Calling}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -361,7 +361,7 @@ def test_a_hook_is_named_with_what_it_calls() -> None:
         made = timed(FakeClock(), {"": "clock.work(10)"})
     finally:
         tracemalloc.stop()
-    assert "slowing the timed code: tracemalloc" in str(made.warnings)
+    assert "changing the timed code: tracemalloc" in str(made.warnings)
 
 
 def test_all_devices_that_are_in_use_are_waited_for_and_none_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
