@@ -339,10 +339,10 @@ class CellCalls:
         self._objects = WatchedObjects(plan, self._block.names, self.names, self._functions)
         assert self._objects.inputs is not None
         self._inputs = self._objects.inputs
-        # iterators join the inputs
-        others_of((next(iter(task.bodies)),), [self._block], self.names, plan, self._inputs)
-        devices = self._objects.versions.devices
         found = self.found
+        # iterators join the inputs
+        others_of({next(iter(task.bodies)): found}, [self._block], self.names, plan, self._inputs)
+        devices = self._objects.versions.devices
         check_iterators(found, () if self._inputs.streams is None else self._inputs.streams.copied)
         self.written = WrittenObjects(found, self._inputs.state.held.holders.keys())
         self._wait = DeviceWait(task.plan.device, devices, task.clocks.wall)

@@ -12,6 +12,7 @@ from argparse import Namespace
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from types import (
     BuiltinMethodType,
     CodeType,
@@ -49,6 +50,8 @@ PLAIN_HOLDERS = (SimpleNamespace, Namespace)
 """Classes of the standard library whose instances only hold what the user gives them."""
 _GIVEN_TO_LOADERS = {"dataset", "datasets", "sampler", "batch_sampler", "_dataset_fetcher", "dataset_iter"}
 """Attributes of DataLoaders, their iterators and datasets made of others, that lead to what the user gave them."""
+_HOOKS = "_hooks"
+"""Part of the names of the dicts in which modules keep their hooks of every kind."""
 
 
 @dataclass(frozen=True)
@@ -170,14 +173,17 @@ def _functions_of(value: Any) -> Iterator[FunctionType]:
     kind = value if issubclass(type(value), type) else type(value)
     for base in kind.__mro__:
         if is_users_class(base):
-            yield from (f for f in map(_unwrapped, vars(base).values()) if issubclass(type(f), FunctionType))
+            methods = chain.from_iterable(map(_unwrapped, vars(base).values()))
+            yield from (f for f in methods if issubclass(type(f), FunctionType))
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrapped(value: Any) -> tuple[Any, ...]:
     """What a method of a class, or a property, runs."""
     if type(value) in (staticmethod, classmethod):
-        return value.__func__
-    return value.fget if type(value) is property else value.func if type(value) is functools.cached_property else value
+        return (value.__func__,)
+    if type(value) is property:
+        return value.fget, value.fset
+    return (value.func,) if type(value) in (functools.cached_property, functools.partialmethod) else (value,)
 
 
 def _read_by(function: FunctionType) -> Iterator[tuple[str, Any, int]]:
@@ -210,8 +216,11 @@ def _held_by(label: str, value: Any, depth: int) -> Iterator[tuple[str, Any, int
         yield from ((label, item, depth) for item in (value.func, *value.args, *value.keywords.values()))
     elif issubclass(type(value), functools._lru_cache_wrapper):
         yield label, value.__wrapped__, depth
-    elif type(value) is FunctionType and wrapped_by(value) is not None:
-        yield label, wrapped_by(value), depth
+    elif type(value) in (set, frozenset) and len(value) <= _MOST_ITEMS:
+        yield from ((label, item, depth) for item in [*value])
+    elif type(value) is FunctionType:
+        yield from ((label, one, depth) for one in (wrapped_by(value), *closed_over(value).values()))
+        yield from ((f"{label}.{name}", one, depth) for name, one in [*vars(value).items()])
 
 
 _MADE_OF = {
@@ -258,7 +267,10 @@ def _attributes(label: str, value: Any, depth: int, mentioned: set[str]) -> Iter
         return
     for name, module in (inside.get("_modules") or {}).items():
         if module is not None:
-            yield f"{label}.{name}", module, depth
+            yield f"{label}.{name}", module, depth - 1  # however deep it lies
+    if inside.get("_modules") is not None:
+        hooks = (held for name, held in inside.items() if _HOOKS in name and issubclass(type(held), dict))
+        yield from ((f"{label} (a hook)", hook, depth) for held in hooks for hook in [*held.values()])
     if any(kind.__module__.startswith("torch.utils.data.") for kind in type(value).__mro__):
         yield from ((f"{label}.{name}", inside[name], depth) for name in sorted(_GIVEN_TO_LOADERS & inside.keys()))
     if own_attributes(value) is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchbench_magic.process.code import globals_read
 from torchbench_magic.process.machine import cache_flusher
-from torchbench_magic.process.reach import ReachedObject, search, texts_used
+from torchbench_magic.process.reach import Found, ReachedObject, search, texts_used
 from torchbench_magic.results import Doubt
 
 from .changes import InputCopies, Streams, Supplies, TensorVersions
@@ -23,7 +23,7 @@ from .plan import Plan
 from .restore import Unrestored, not_restored
 from .timed_loop import Block, BlockRequest, Steps, Timeable
 
-__all__ = ["LONG_NS", "Others", "WatchedObjects", "others_of"]
+__all__ = ["LONG_NS", "Others", "WatchedObjects", "others_of", "reached_by"]
 
 LONG_NS = 5e9
 """A call above it is not made once more only to look."""
@@ -92,8 +92,13 @@ class Others:
         return (*before, *self._switches.inherited(name))
 
 
+def reached_by(block: Block, namespace: dict[str, Any]) -> Found:
+    """What the code of a block reaches."""
+    return search(block.inputs, {*block.names, *texts_used(block.replicas[0].__code__)}, namespace)
+
+
 def others_of(
-    names: Iterable[str],
+    found: Mapping[str, Found],
     blocks: Sequence[Block],
     namespace: dict[str, Any],
     plan: Plan,
@@ -104,17 +109,18 @@ def others_of(
     back, in ``others`` too: the names of blocks that have their own.
 
     With several calls in a block they cannot be put back before each, and are not.
+
+    Args:
+        found: alternative -> as `reached_by` has it.
     """
-    by_name = dict(zip(names, blocks, strict=True))
+    by_name = dict(zip(found, blocks, strict=True))
     if inputs is not None and plan.number in (None, 1):
         read = {name for block in blocks for name in block.inputs}
         inputs.streams = Streams(read - {name for block in blocks for name in block.kept}, namespace, *others)
-    codes = {name: block.replicas[0].__code__ for name, block in by_name.items()}
-    found = {
-        name: search(block.inputs, {*block.names, *texts_used(codes[name])}, namespace)
+    scopes = {
+        name: scope_of(found[name], [block.replicas[0].__code__], block.names, namespace)
         for name, block in by_name.items()
     }
-    scopes = {name: scope_of(found[name], [codes[name]], block.names, namespace) for name, block in by_name.items()}
     reads = {name: one.items for name, one in found.items()}
     return Others(reads, scopes, QueueWaits(reads, by_name, namespace))
 
