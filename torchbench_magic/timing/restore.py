@@ -6,14 +6,12 @@ import operator
 import pickle
 import random
 import sys
-from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MemberDescriptorType
 from typing import Any
 
-from torchbench_magic.process.held import class_attributes, elements, has_values, shape_of
-from torchbench_magic.process.reach import ReachedObject, dict_of, own_attributes, slot_values, slots_among
+from torchbench_magic.process.held import elements, has_values, shape_of
+from torchbench_magic.process.reach import dict_of
 from torchbench_magic.results import Doubt
 
 __all__ = [
@@ -25,12 +23,9 @@ __all__ = [
     "HeldState",
     "is_training_state",
     "ABSENT",
-    "differ",
-    "kept_copies",
     "StateCopies",
     "hold_equal_values",
     "version",
-    "Unrestored",
     "not_restored",
 ]
 
@@ -351,55 +346,6 @@ def _class_of(module: str, name: str) -> Any:
     return getattr(sys.modules.get(module), name, None)
 
 
-# ---- held_contents ---------------------------------------------------------------------------------------------------
-# What containers and users' objects hold: copies to compare later.
-
-_MOST_KEPT = 100_000  # items of a container that is copied
-ABSENT = object()
-_MOST_ELEMENTS = 16_384
-"""Of an array whose values are kept."""
-_DICTS = (dict, defaultdict, OrderedDict)
-_COPIED = (list, set, deque)
-
-
-def kept_copies(reads: Mapping[int, ReachedObject]) -> dict[int, Any]:
-    """Id -> a shallow copy of what each dict, list, set, small array and user's instance among these holds."""
-    kept: dict[int, Any] = {}
-    for at, item in reads.items():
-        own = own_attributes(item.value)
-        value: Any = item.value if own is None else own
-        if type(value) in _DICTS and len(value) <= _MOST_KEPT:
-            kept[at] = dict(value)
-        elif _is_numpy_array(value):
-            kept.update({at: value.copy()} if value.size <= _MOST_ELEMENTS else {})
-        elif type(value) in _COPIED and len(value) <= _MOST_KEPT:
-            kept[at] = value.copy()
-    return kept
-
-
-def _is_numpy_array(value: Any) -> bool:
-    """Whether it is an array of numpy's own class."""
-    return type(value) is getattr(sys.modules.get("numpy"), "ndarray", ())
-
-
-def _is_other_array(one: Any, other: Any) -> bool:
-    """Whether two arrays hold other bytes; of those that hold objects, other ones."""
-    return (one.shape, one.dtype) != (other.shape, other.dtype) or bool(one.tobytes() != other.tobytes())
-
-
-def differ(one: Any, other: Any) -> bool:
-    """Whether two copies hold other objects."""
-    if _is_numpy_array(one):
-        return _is_other_array(one, other)
-    if isinstance(one, set):
-        return len(one) != len(other) or {*map(id, one)} != {*map(id, other)}  # the items' own ``__eq__`` is not called
-    if len(one) != len(other):
-        return True
-    if isinstance(one, (list, deque)):
-        return any(a is not b for a, b in zip(one, other, strict=True))
-    return any(other.get(key, ABSENT) is not value for key, value in one.items())
-
-
 # ---- state_copies ----------------------------------------------------------------------------------------------------
 # Copies of the state that timed code reaches, from which it is put back in place: values, gradients, their holders,
 # whether modules train.
@@ -408,6 +354,9 @@ def differ(one: Any, other: Any) -> bool:
 # the user's names and the optimizer refer to stays what it was. Whether a tensor changed is told by its in-place
 # version where the code's operations count it; some do not (running statistics of a batch norm, state of a fused
 # optimizer, whatever goes through ``.data``): these are found by comparing values, where there is time for it.
+
+
+ABSENT = object()
 
 
 @dataclass
@@ -628,45 +577,6 @@ def _hold_again(held: Any, items: Any) -> None:
 # What ``--restore`` does not put back and the timed code was seen to change, by name.
 
 _SHOWN = 4
-
-
-class Unrestored:
-    """Attributes and slots of the user's objects, items of their dicts and sets, and globals that functions set.
-
-    Args:
-        items: id -> object that the code reaches.
-        globals_: (name, the dict that holds it) of the globals that functions of the notebook read.
-    """
-
-    def __init__(self, items: Mapping[int, ReachedObject], globals_: Iterable[tuple[str, dict[str, Any]]]) -> None:
-        self._kept: list[tuple[str, Any, Any]] = []
-        self._slots: list[tuple[str, Any, Mapping[str, MemberDescriptorType], dict[str, Any]]] = []
-        for one in items.values():
-            if slots := slots_among(class_attributes(type(one.value))):
-                self._slots.append((one.label, one.value, slots, dict(slot_values(one.value, slots))))
-            own = own_attributes(one.value)
-            held = own if own is not None else one.value if type(one.value) in (dict, list, set) else None
-            if held is not None and len(held) <= _MOST_KEPT:
-                self._kept.append((one.label if own is None else f"{one.label}.", held, held.copy()))
-        self._globals = [(name, home, home[name]) for name, home in globals_ if name in home]
-
-    def changed(self, put_back: Collection[int]) -> list[str]:
-        """Labels, without those in the dicts and lists whose ids are among ``put_back``."""
-        found: dict[str, None] = {}
-        for label, held, kept in self._kept:
-            if id(held) in put_back:
-                continue
-            if label.endswith("."):
-                names = [n for n in held.keys() | kept.keys() if held.get(n, ABSENT) is not kept.get(n, ABSENT)]
-                found.update(dict.fromkeys(f"{label}{name}" for name in sorted(names)))
-            elif differ(held, kept):
-                found[label] = None
-        for label, value, slots, was in self._slots:
-            now = dict(slot_values(value, slots))
-            names = [name for name in slots if now.get(name, ABSENT) is not was.get(name, ABSENT)]
-            found.update(dict.fromkeys(f"{label}.{name}" for name in sorted(names)))
-        found.update(dict.fromkeys(name for name, home, was in self._globals if home.get(name, ABSENT) is not was))
-        return list(found)
 
 
 def not_restored(labels: Iterable[str], late: Iterable[str] = (), shapeless: Collection[str] = ()) -> list[Doubt]:

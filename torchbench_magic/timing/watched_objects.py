@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import FunctionType, MappingProxyType
 from typing import Any
 
-from torchbench_magic.process.code import globals_read
 from torchbench_magic.process.machine import cache_flusher
 from torchbench_magic.process.reach import Found, ReachedObject, search, texts_used
 from torchbench_magic.results import Doubt
@@ -20,8 +19,9 @@ from .iterators import (
     is_used_up,
 )
 from .plan import Plan
-from .restore import Unrestored, not_restored
+from .restore import not_restored
 from .timed_loop import Block, BlockRequest, Steps, Timeable
+from .written_objects import WrittenObjects
 
 __all__ = ["LONG_NS", "Others", "WatchedObjects", "others_of", "reached_by"]
 
@@ -151,14 +151,13 @@ class WatchedObjects:
     ) -> None:
         names, used = names or {}, set(used)
         functions = list(functions)
-        reached = search(used, used, names).items
-        held = [(one.label, one.value) for one in reached.values()]
+        found = search(used, used, names)
+        held = [(one.label, one.value) for one in found.items.values()]
         self.versions = TensorVersions(used, names, functions, held)
-        self._taken = TakenItems(reached.values())
+        self._taken = TakenItems(found.items.values())
         self.supplies = Supplies(held, self.versions.held.tensors.values())
         self.inputs = InputCopies(self.versions.held) if plan.restore else None
-        homes = [(name, f.__globals__) for f in functions for name in globals_read(f.__code__)]
-        self._unrestored = Unrestored(reached, homes) if plan.restore else None
+        self._written = WrittenObjects(found, self.versions.held.holders.keys()) if plan.restore else None
         self.others = Others()
         self.readers: Mapping[str, Collection[str]] = {}
         self.rebound: Mapping[str, tuple[tuple[str, str], ...]] = {}
@@ -182,10 +181,10 @@ class WatchedObjects:
     def not_restored(self, told: Collection[str] = ()) -> list[Doubt]:
         """Say what changed and was not put back, without what is ``told`` otherwise. After the last block."""
         taken = self._taken.doubts(told, restore=self.inputs is not None)
-        if self.inputs is None or self._unrestored is None:
+        if self.inputs is None or self._written is None:
             return taken
         state = self.inputs.state
-        labels = [*state.unrestored, *self._unrestored.changed(state.held.holders.keys())]
+        labels = [*state.unrestored, *self._written.names_changed()]
         return taken + not_restored([label for label in labels if label not in told], state.late, state.shapeless)
 
     def _before_block(self) -> None:

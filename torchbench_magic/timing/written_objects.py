@@ -75,6 +75,17 @@ class WrittenObjects:
         """Labels of what can be put back by itself: attributes and keys; a list or a set as a whole."""
         return {part for place in self._places for part in place.parts_changed()}
 
+    def names_changed(self) -> list[str]:
+        """How a user would call what changed: attributes and variables, of a container the whole; without what the
+        modules of libraries note for themselves."""
+        found: dict[str, None] = {}
+        for place in self._places:
+            if place.is_container:
+                found.update({place.label: None} if any(True for _ in place.parts_changed()) else {})
+            elif not place.is_of_library:
+                found.update(dict.fromkeys(place.parts_changed()))
+        return list(found)
+
     def put_back(self, parts: Collection[str] | None = None) -> None:
         """Have them hold what they held, in place.
 
@@ -95,7 +106,14 @@ class WrittenObjects:
 # ---- places ---------------------------------------------------------------------------------------------------
 
 
-class _Keyed:
+class _Place:
+    """Where something is held: all of a container, or what has names."""
+
+    is_container = True
+    is_of_library = False
+
+
+class _Keyed(_Place):
     """Something with keys: a dict, the attributes of an object or of a class, globals, the variables around a function.
 
     Args:
@@ -104,7 +122,8 @@ class _Keyed:
         named: the label of an entry.
         read: all entries now, as a new dict.
         put: sets one, or takes it away where the value is `ABSENT`.
-        refill: empties the whole and fills it with these, where the order of keys is part of it.
+        refill: empties the whole and fills it with these, where the order of keys is part of it: of a container.
+        is_of_library: of a module that a library wrote.
     """
 
     def __init__(
@@ -115,8 +134,11 @@ class _Keyed:
         read: Callable[[], dict[Any, Any]],
         put: Callable[[Any, Any], object],
         refill: Callable[[dict[Any, Any]], object] | None = None,
+        *,
+        is_of_library: bool = False,
     ) -> None:
         self.label, self.held = label, held
+        self.is_container, self.is_of_library = refill is not None, is_of_library
         self._named, self._read, self._put, self._refill = named, read, put, refill
         self._was = read()
 
@@ -143,7 +165,7 @@ class _Keyed:
             self._refill(self._was)
 
 
-class _Whole:
+class _Whole(_Place):
     """A list, a deque, a set or a bytearray: put back as a whole, told item by item.
 
     Args:
@@ -189,7 +211,7 @@ class _Whole:
             (base.update if base is set else base.extend)(self.held, self._was)
 
 
-class _Counted:
+class _Counted(_Place):
     """What holds too many items to note them: what was added to the end of a list is taken away again."""
 
     def __init__(self, label: str, held: Any, base: type) -> None:
@@ -242,7 +264,7 @@ def _places_of(one: ReachedObject) -> Iterator[_Keyed | _Whole | _Counted]:
     if (own := own_attributes(value)) is not None:
         yield _of_dict(f"{label}.", value, own, _is_no_machinery if _is_module(value) else _always)
     elif _is_module(value) and (held := attributes_held(value)) is not None:
-        yield _of_dict(f"{label}.", value, held, lambda name: not name.startswith("_") and _is_no_machinery(name))
+        yield _of_dict(f"{label}.", value, held, _is_public, is_of_library=True)
     if slots := slots_among(class_attributes(kind)):
         yield _of_slots(label, value, slots)
     yield from (_of_class(each) for each in kind.__mro__ if is_users_class(each))
@@ -289,7 +311,9 @@ def _of_container(label: str, value: Any, base: Any) -> _Keyed | _Whole | _Count
     return _Keyed(label, value, named, lambda: dict(base.items(value)), put, refill)
 
 
-def _of_dict(label: str, owner: Any, held: dict[str, Any], is_told: Callable[[str], bool]) -> _Keyed:
+def _of_dict(
+    label: str, owner: Any, held: dict[str, Any], is_told: Callable[[str], bool], *, is_of_library: bool = False
+) -> _Keyed:
     """Attributes or globals that stand in a dict, which nothing else is to empty meanwhile."""
 
     def put(name: str, value: Any) -> None:
@@ -301,7 +325,7 @@ def _of_dict(label: str, owner: Any, held: dict[str, Any], is_told: Callable[[st
     def read() -> dict[str, Any]:
         return {name: value for name, value in [*held.items()] if type(name) is str and is_told(name)}
 
-    made = _Keyed(label.rstrip("."), held, lambda name: f"{label}{name}", read, put)
+    made = _Keyed(label.rstrip("."), held, lambda name: f"{label}{name}", read, put, is_of_library=is_of_library)
     made.owner = owner  # type: ignore[attr-defined]  # the dict may be of an object that nothing else holds
     return made
 
@@ -363,6 +387,10 @@ def _of_every_module() -> frozenset[str]:
     from torch.nn import Module
 
     return frozenset(vars(Module()))
+
+
+def _is_public(name: str) -> bool:
+    return not name.startswith("_") and _is_no_machinery(name)
 
 
 def _is_no_machinery(name: str) -> bool:
