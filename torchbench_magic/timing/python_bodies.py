@@ -94,7 +94,8 @@ class PythonBodies:
         used = {name for block in blocks for name in block.names}
         functions = notebook_functions(used, names, home)
         found = {name: reached_by(block, names) for name, block in zip(task.bodies, blocks, strict=True)}
-        doubts = list(unused_inputs(self._given, task, blocks, chain(functions, *(one.functions for one in found.values()))))
+        called = chain(functions, *(one.functions for one in found.values()))
+        doubts = list(unused_inputs(self._given, task, blocks, called))
         doubts += only_made(task.bodies, names)
         self._read.note(names)
         by_name = {name: block.names for name, block in zip(task.bodies, blocks, strict=True)}
