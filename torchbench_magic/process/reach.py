@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from argparse import Namespace
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -50,6 +50,7 @@ PLAIN_HOLDERS = (SimpleNamespace, Namespace)
 """Classes of the standard library whose instances only hold what the user gives them."""
 _GIVEN_TO_LOADERS = {"dataset", "datasets", "sampler", "batch_sampler", "_dataset_fetcher", "dataset_iter"}
 """Attributes of DataLoaders, their iterators and datasets made of others, that lead to what the user gave them."""
+_DICTS = (dict, OrderedDict)
 _HOOKS = "_hooks"
 """Part of the names of the dicts in which modules keep their hooks of every kind."""
 
@@ -269,8 +270,8 @@ def _attributes(label: str, value: Any, depth: int, mentioned: set[str]) -> Iter
         if module is not None:
             yield f"{label}.{name}", module, depth - 1  # however deep it lies
     if inside.get("_modules") is not None:
-        hooks = (held for name, held in inside.items() if _HOOKS in name and issubclass(type(held), dict))
-        yield from ((f"{label} (a hook)", hook, depth) for held in hooks for hook in [*held.values()])
+        kept = [held for name, held in inside.items() if type(held) in _DICTS and len(held) and _HOOKS in name]
+        yield from ((f"{label} (a hook)", hook, depth) for held in kept for hook in [*held.values()])
     if any(kind.__module__.startswith("torch.utils.data.") for kind in type(value).__mro__):
         yield from ((f"{label}.{name}", inside[name], depth) for name in sorted(_GIVEN_TO_LOADERS & inside.keys()))
     if own_attributes(value) is not None:
