@@ -25,7 +25,7 @@ from types import (
 )
 from typing import Any
 
-from .code import closed_over, codes_within, globals_read, names_used, wrapped_by
+from .code import closed_over, codes_within, globals_read, names_used
 from .frame_owner import is_users_file
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "ReachedObject",
     "attributes_held",
     "dict_of",
+    "function_parts",
     "is_users_class",
     "is_users_module",
     "own_attributes",
@@ -190,11 +191,19 @@ def _unwrapped(value: Any) -> tuple[Any, ...]:
 def _read_by(function: FunctionType) -> Iterator[tuple[str, Any, int]]:
     home = function.__globals__
     yield from ((name, home[name], 0) for name in sorted(globals_read(function.__code__)) if name in home)
-    yield from ((name, value, 0) for name, value in closed_over(function).items())
+    held = (part for part in function_parts(function) if part[0] != "attribute")
+    yield from ((name, value, 0 if how == "closure" else 1) for how, name, value in held)
+
+
+def function_parts(function: FunctionType) -> Iterator[tuple[str, str, Any]]:
+    """(how, name, value) of what a function holds: in its ``closure``, as a ``default``, as an ``attribute``."""
+    yield from (("closure", name, value) for name, value in closed_over(function).items())
     defaults = function.__defaults__ or ()
     arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
-    yield from ((name, value, 1) for name, value in zip(arguments[len(arguments) - len(defaults) :], defaults))  # noqa: B905
-    yield from ((name, value, 1) for name, value in (function.__kwdefaults__ or {}).items())
+    named = zip(arguments[len(arguments) - len(defaults) :], defaults, strict=False)
+    yield from (("default", name, value) for name, value in named)
+    yield from (("default", name, value) for name, value in (function.__kwdefaults__ or {}).items())
+    yield from (("attribute", name, value) for name, value in [*vars(function).items()])
 
 
 def _held_by(label: str, value: Any, depth: int) -> Iterator[tuple[str, Any, int]]:
@@ -220,10 +229,15 @@ def _held_by(label: str, value: Any, depth: int) -> Iterator[tuple[str, Any, int
     elif type(value) in (set, frozenset) and len(value) <= _MOST_ITEMS:
         yield from ((label, item, depth) for item in [*value])
     elif type(value) is FunctionType:
-        yield from ((label, one, depth) for one in (wrapped_by(value), *closed_over(value).values()))
-        yield from ((f"{label}.{name}", one, depth) for name, one in [*vars(value).items()])
+        is_users = is_users_file(value.__code__.co_filename)
+        for how, name, one in function_parts(value):
+            if name == "__wrapped__" or (how == "closure" and type(one) in _CALLED):  # what a library's decorator calls
+                yield label, one, depth
+            elif how == "attribute" and is_users:
+                yield f"{label}.{name}", one, depth
 
 
+_CALLED = (FunctionType, MethodType, functools.partial)
 _MADE_OF = {
     ("collections", "UserDict"): "data",
     ("collections", "UserList"): "data",
