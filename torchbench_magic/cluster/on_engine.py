@@ -16,16 +16,6 @@ from torchbench_magic.errors import BodyError, Busy, Interrupted
 
 from .sent_code import folders_known, known_lines, unpack_names
 
-__all__ = [
-    "PATIENCE",
-    "host_to_itself",
-    "AXIS",
-    "LOCAL",
-    "MAKE",
-    "environment",
-    "time_point",
-]
-
 # ---- host_lock -------------------------------------------------------------------------------------------------------
 # One timing on a host at a time, whoever asked for it: a lock on the folder of temporary files; no file is made.
 

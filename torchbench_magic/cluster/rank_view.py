@@ -18,12 +18,6 @@ from torchbench_magic.show.table import BuiltColumn, Cell, Column, Table, built_
 
 from .ranks import RankProfile
 
-__all__ = [
-    "strips",
-    "document",
-    "facts",
-]
-
 # ---- rank_strip ------------------------------------------------------------------------------------------------------
 # What each rank did over time, drawn: a strip a rank, and below them who was waited for.
 

@@ -29,18 +29,6 @@ from torchbench_magic.process.send import (
 )
 from torchbench_magic.process.send_modules import local_modules
 
-__all__ = [
-    "LIMIT",
-    "SentNames",
-    "folders_known",
-    "pack_names",
-    "sent_versions",
-    "unpack_names",
-    "known_cells",
-    "known_lines",
-    "pack_cells",
-]
-
 # ---- sent_names ------------------------------------------------------------------------------------------------------
 # The names that code reads, on their way to engines: by cloudpickle, as bytes, each with its size.
 #

@@ -52,24 +52,6 @@ from torchbench_magic.timing.written_objects import TOO_MANY, WrittenObjects
 
 from .kinds import Site
 
-__all__ = [
-    "NO_AWAIT",
-    "CellCalls",
-    "bound_to_what_is_given",
-    "first_state",
-    "VALUE",
-    "CallOutcome",
-    "bound_label",
-    "compared",
-    "detached",
-    "differing",
-    "differs_in",
-    "holds_numbers",
-    "is_evident",
-    "not_comparable",
-    "only_tiny",
-]
-
 # ---- outcomes --------------------------------------------------------------------------------------------------------
 # What a call of a cell comes to, and whether two of them are the same.
 

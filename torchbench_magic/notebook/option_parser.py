@@ -18,37 +18,6 @@ from torchbench_magic.timing.plan import MOST, MOST_PROCESSES, MOST_THREADS, tol
 if TYPE_CHECKING:
     from torchbench_magic.profiling.schedule import Schedule
 
-__all__ = [
-    "among",
-    "read_count",
-    "lever_names",
-    "looks_like_levers",
-    "looks_like_tolerances",
-    "read_from_zero",
-    "read_levers",
-    "read_not_empty",
-    "read_per_cent",
-    "read_processes",
-    "read_rows",
-    "read_schedule",
-    "read_seconds",
-    "read_seed",
-    "read_thread_counts",
-    "read_threads",
-    "read_threshold",
-    "read_tolerances",
-    "read_variable",
-    "describe",
-    "documented",
-    "inherited",
-    "of_magic",
-    "option",
-    "declared_options",
-    "read_line",
-    "read_words",
-    "option_rows",
-]
-
 # ---- option_values ---------------------------------------------------------------------------------------------------
 # From the text of an option to its value. Each raises ValueError with what is valid.
 

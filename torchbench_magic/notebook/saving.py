@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from torchbench_magic.storage.resume import Recording
     from torchbench_magic.storage.store import Store
 
-__all__ = ["check_files", "check_store", "keeping", "open_store", "write_files", "write_job"]
-
 Stored = TypeVar("Stored", "Profile", "RankProfile")
 
 

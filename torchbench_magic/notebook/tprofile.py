@@ -32,13 +32,6 @@ if TYPE_CHECKING:
 
     from .session import Session
 
-__all__ = [
-    "check_engine_options",
-    "deliver_ranks",
-    "run_ranks",
-    "ProfilerMagics",
-]
-
 # ---- rank_cells ------------------------------------------------------------------------------------------------------
 # ``%%tprofile --engines``: what its line may ask for, the cell as a job on engines, and the files that it writes.
 

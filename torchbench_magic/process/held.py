@@ -14,30 +14,6 @@ from weakref import WeakKeyDictionary
 from .code import codes_within, globals_assigned, globals_read, names_used
 from .reach import is_users_class
 
-__all__ = [
-    "ARRAYS",
-    "FREED",
-    "class_attributes",
-    "class_dict",
-    "class_order",
-    "code_digest",
-    "digest",
-    "elements",
-    "functions_in",
-    "globals_of",
-    "graph_is_freed",
-    "has_values",
-    "is_array",
-    "is_descriptor",
-    "is_module",
-    "is_plain_tensor",
-    "is_tensor",
-    "memory_of",
-    "names_and_texts",
-    "saved_names",
-    "shape_of",
-]
-
 ARRAYS = frozenset(("cupy", "jax", "jaxlib", "numpy", "pandas", "polars", "scipy"))  # their shape is cheap to ask
 
 class_dict = type.__dict__["__dict__"].__get__  # as the class holds it, whatever a metaclass says

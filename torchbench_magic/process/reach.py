@@ -28,23 +28,6 @@ from typing import Any
 from .code import closed_over, codes_within, globals_read, names_used
 from .frame_owner import is_users_file
 
-__all__ = [
-    "PLAIN_HOLDERS",
-    "Found",
-    "ReachedObject",
-    "attributes_held",
-    "dict_of",
-    "function_parts",
-    "is_users_class",
-    "is_users_module",
-    "own_attributes",
-    "reached",
-    "search",
-    "slot_values",
-    "slots_among",
-    "texts_used",
-]
-
 _MOST_OBJECTS, _MOST_ITEMS, _DEEPEST = 5_000, 1_000, 3
 _LONGEST_NAME = 60
 PLAIN_HOLDERS = (SimpleNamespace, Namespace)

@@ -26,24 +26,6 @@ from .file_texts import Recompiled, Statements, read_statements, texts_of
 from .profile import Profile
 from .trace import Source
 
-__all__ = [
-    "FUNCTIONS",
-    "StatementPlace",
-    "bound_in",
-    "call_name",
-    "calls_in",
-    "is_torch_call",
-    "leaves_for_numpy",
-    "may_wait_for_threads",
-    "place_in",
-    "parsed_text",
-    "libraries_called",
-    "Cells",
-    "CodeSources",
-    "ProfiledBody",
-    "sources_of",
-]
-
 # ---- source_trees ----------------------------------------------------------------------------------------------------
 # What the text of a line says: its statement, the loop it stands in, the calls it makes and what those can be.
 

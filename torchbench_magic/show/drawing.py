@@ -21,24 +21,6 @@ from .table import HUES
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = [
-    "AxisScale",
-    "round_ticks",
-    "scale_of",
-    "figure",
-    "svg_text",
-    "tenths",
-    "theme",
-    "CURVE_HUES",
-    "literal",
-    "new_axes",
-    "MOST_VALUES",
-    "histogram",
-    "span_of",
-    "span_text",
-    "values",
-]
-
 # ---- scales ----------------------------------------------------------------------------------------------------------
 # Axes of a drawn curve: where a value lies between the ends, and which values are written beside it.
 

@@ -18,18 +18,6 @@ from .document_json import attribute, mounted, stored
 from .javascript import es_module, is_own_page, own_page, together, with_modules
 from .table import HUES, Cell, Column, Row, Table
 
-__all__ = [
-    "MOST_BYTES",
-    "around",
-    "in_frame",
-    "module",
-    "page",
-    "render",
-    "static",
-    "box_class",
-    "boxed",
-]
-
 # ---- html ------------------------------------------------------------------------------------------------------------
 # text/html: a static table that carries every number, and beside it the module that makes it live.
 #

@@ -12,32 +12,6 @@ import pandas as pd
 
 from torchbench_magic import units
 
-__all__ = [
-    "float_or_none",
-    "frame_rows",
-    "HUES",
-    "Axis",
-    "Cell",
-    "Column",
-    "ColumnKind",
-    "Group",
-    "Picture",
-    "Rest",
-    "Row",
-    "Table",
-    "Tone",
-    "dots_text",
-    "BuiltColumn",
-    "built_table",
-    "cells_of",
-    "columns_of",
-    "counted",
-    "measured_columns",
-    "rest_of",
-    "share",
-    "texts",
-]
-
 # ---- frame_rows ------------------------------------------------------------------------------------------------------
 # Rows of a DataFrame as plain mappings, the form in which views read a result.
 

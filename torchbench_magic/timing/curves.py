@@ -22,13 +22,6 @@ from .scaling import THREADS, Crossover, Curve, crossovers, main_axis, times_alo
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = [
-    "axis_of",
-    "fixed_text",
-    "curves_svg",
-    "plot",
-]
-
 # ---- curves ----------------------------------------------------------------------------------------------------------
 # A comparison as curves: time along a sweep axis, or against threads, as static SVG with no script.
 #

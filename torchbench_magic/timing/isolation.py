@@ -20,8 +20,6 @@ from torchbench_magic.results import Doubt
 from .restore import ABSENT
 from .written_objects import Keyed, always, of_class, of_dict, of_function, places_of
 
-__all__ = ["Isolation", "SharedState", "SwitchScope", "scope_of"]
-
 # ---- switches --------------------------------------------------------------------------------------------------------
 # Where code may set a switch that other code runs with, how each is read and put back.
 #

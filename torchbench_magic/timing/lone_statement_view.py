@@ -15,8 +15,6 @@ from . import levers_view
 from .columns_view import LONGEST_NAME, alternative_name, contaminated, doubt_lines, measured, nothing_done
 from .comparison import Comparison
 
-__all__ = ["document"]
-
 _COLUMNS = (
     Column("fact", "fact"),
     Column("value", "value"),

@@ -33,8 +33,6 @@ from .work import VALUE, Probe
 if TYPE_CHECKING:
     from torchbench_magic.counting.count import Job
 
-__all__ = ["PythonBodies"]
-
 
 class PythonBodies:
     """The statements of one point; see `timing.point_run.TimedCode`.

@@ -13,8 +13,6 @@ from typing import Any
 from torchbench_magic.process.code import bound_names, globals_read, names_by, names_used
 from torchbench_magic.process.reach import search, texts_used
 
-__all__ = ["rebound_names", "shadowed_names"]
-
 
 def shadowed_names(
     bound: Mapping[str, str], functions: Iterable[FunctionType], home: Mapping[str, Any]

@@ -14,21 +14,6 @@ from torchbench_magic.process.held import elements, has_values, shape_of
 from torchbench_magic.process.reach import dict_of
 from torchbench_magic.results import Doubt
 
-__all__ = [
-    "hold_equal_entries",
-    "is_coo",
-    "put_entries",
-    "ArrayCopies",
-    "GeneratorCopies",
-    "HeldState",
-    "is_training_state",
-    "ABSENT",
-    "StateCopies",
-    "hold_equal_values",
-    "version",
-    "not_restored",
-]
-
 # ---- sparse_values ---------------------------------------------------------------------------------------------------
 # Values of sparse COO tensors: compared, and put back into the same tensor.
 #

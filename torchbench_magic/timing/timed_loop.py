@@ -16,18 +16,6 @@ from torchbench_magic.process.interrupts import interrupt_of, interrupts_let_thr
 
 from .samples import NEAR_LOOP
 
-__all__ = [
-    "Block",
-    "BlockAround",
-    "Timeable",
-    "compile_block",
-    "FAILED",
-    "BlockRequest",
-    "Ended",
-    "Steps",
-    "driven",
-]
-
 # ---- blocks ----------------------------------------------------------------------------------------------------------
 # What is run between two readings of the clocks.
 

@@ -23,8 +23,6 @@ from .restore import not_restored
 from .timed_loop import Block, BlockRequest, Steps, Timeable
 from .written_objects import WrittenObjects
 
-__all__ = ["LONG_NS", "Others", "WatchedObjects", "others_of", "reached_by"]
-
 LONG_NS = 5e9
 """A call above it is not made once more only to look."""
 

@@ -29,18 +29,6 @@ from torchbench_magic.process.reach import (
 
 from .restore import ABSENT
 
-__all__ = [
-    "Keyed",
-    "TOO_MANY",
-    "WrittenObjects",
-    "always",
-    "of_cell",
-    "of_class",
-    "of_dict",
-    "of_function",
-    "places_of",
-]
-
 _MOST_KEPT = 1_000_000
 """Items of an object that are noted; of a larger one the number is."""
 _MOST_TOLD = 10_000

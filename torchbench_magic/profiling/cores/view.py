@@ -15,8 +15,6 @@ from torchbench_magic.show.table import HUES, Table, built_table, texts
 
 from .table import Concurrency
 
-__all__ = ["cores_clause", "cores_footer", "cores_picture", "cores_table", "proof_footer"]
-
 _WIDTH, _HEIGHT = 640, 64
 _TALLEST = 4.0  # times the cores: what goes beyond is cut, and said to be
 _HATCH = 'width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"'

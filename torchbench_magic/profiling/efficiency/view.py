@@ -19,14 +19,6 @@ from torchbench_magic.show.table import BuiltColumn, Cell, Column, float_or_none
 
 from .table import Efficiency, OpEfficiency
 
-__all__ = [
-    "efficiency_clause",
-    "efficiency_columns",
-    "efficiency_footer",
-    "line_columns",
-    "roofline_svg",
-]
-
 # ---- of_roof ---------------------------------------------------------------------------------------------------------
 # How near operations and lines came to what the machine can do: a clause, columns, and what they mean.
 

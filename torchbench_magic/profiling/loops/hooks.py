@@ -21,20 +21,6 @@ from torchbench_magic.profiling import kineto
 
 from .marks import BACKWARD, BATCH, FORWARD, INPUT, LOSS, OPTIMIZER, TRANSFER, ZERO_GRAD, LoopMarks, UnclearedGradients
 
-__all__ = [
-    "TrainingHooks",
-    "return_names",
-    "asker_of_compiled_calls",
-    "calls_noted_at",
-    "is_called_by_compiler",
-    "GRAD",
-    "TRAINING",
-    "VARIES",
-    "OuterCalls",
-    "calls_noted",
-    "StepRanges",
-]
-
 # ---- training_hooks --------------------------------------------------------------------------------------------------
 # Hooks on what every training loop calls: loaders, backward, optimizers, zero_grad, transfers, gradient scalers.
 #

@@ -12,31 +12,6 @@ import pandas as pd
 
 from torchbench_magic.profiling.schema import LOOP_COLUMNS, frame_of
 
-__all__ = [
-    "PHASES",
-    "StepShare",
-    "empty_phases",
-    "phases_of",
-    "renumbered",
-    "shares_of",
-    "step_seconds",
-    "EVALUATION",
-    "GRAPH",
-    "TRAINED",
-    "TRAIN_MODE",
-    "UNCLEARED",
-    "VARIES",
-    "mode_text",
-    "FEWEST_LOOKS",
-    "is_most",
-    "STARTING",
-    "WAITING",
-    "busy_shares",
-    "Outlier",
-    "long_first_step",
-    "outliers_of",
-]
-
 # ---- phases ----------------------------------------------------------------------------------------------------------
 # The phases of the steps of a training loop: their table, and what a step is made of.
 #

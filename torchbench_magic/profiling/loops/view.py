@@ -30,14 +30,6 @@ from .phases import (
     step_seconds,
 )
 
-__all__ = [
-    "loop_clause",
-    "loop_footer",
-    "phases_table",
-    "step_strips",
-    "phases_diff_table",
-]
-
 # ---- phases_table ----------------------------------------------------------------------------------------------------
 # The phases of a training loop in a clause of the sentence, a table and a line of the footer.
 

@@ -35,28 +35,6 @@ from torchbench_magic.process.held import class_dict, class_order, memory_of, sa
 from torchbench_magic.process.reach import dict_of, function_parts, is_users_class, is_users_module
 from torchbench_magic.profiling.kineto import without_overrides
 
-__all__ = [
-    "ATOMS",
-    "CONTAINERS",
-    "Lead",
-    "limit_of",
-    "node_parts",
-    "parts",
-    "CAN_READ_LOCALS",
-    "Root",
-    "context_roots",
-    "hidden_roots",
-    "is_users_code",
-    "last_value",
-    "local_roots",
-    "module_roots",
-    "variable_roots",
-    "MOST_SECONDS",
-    "HeldBlock",
-    "Holdings",
-    "find_holders",
-]
-
 # ---- holder_search ---------------------------------------------------------------------------------------------------
 # The search for holders: breadth first from names, so that the shortest way to a block says who holds it.
 #

@@ -25,14 +25,6 @@ from torchbench_magic.show.javascript import data_script, packed_text
 
 from .allocations import peak_of
 
-__all__ = [
-    "Layer",
-    "picture",
-    "stack",
-    "BlocksByColumn",
-    "blocks_by_column",
-]
-
 # ---- blocks_by_column ------------------------------------------------------------------------------------------------
 # The blocks of memory that are alive at each moment that a picture of memory shows, for who clicks on it.
 #

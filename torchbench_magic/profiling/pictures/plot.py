@@ -18,8 +18,6 @@ from . import profile_flame
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot"]
-
 
 def plot(profile: Profile, *, kind: str = "flame", metric: str = "time", ax: Axes | None = None) -> Axes:
     """See `Profile.plot`: the call tree (``flame``, as wide as ``metric``) or memory over time (``memory``)."""
