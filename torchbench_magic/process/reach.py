@@ -36,7 +36,7 @@ _GIVEN_TO_LOADERS = {"dataset", "datasets", "sampler", "batch_sampler", "_datase
 """Attributes of DataLoaders, their iterators and datasets made of others, that lead to what the user gave them."""
 _DICTS = (dict, OrderedDict)
 _HOOKS = "_hooks"
-"""Part of the names of the dicts in which modules keep their hooks of every kind."""
+"""Part of the names of the dicts in which modules and optimizers keep their hooks of every kind."""
 
 
 @dataclass(frozen=True)
@@ -241,8 +241,8 @@ def _is_queue(kind: type) -> bool:
 
 
 def _attributes(label: str, value: Any, depth: int, mentioned: set[str]) -> Iterator[tuple[str, Any, int]]:
-    """The attributes, as far as they are mentioned, of a module or of an instance of a user's class, and the modules
-    within an ``nn.Module``."""
+    """The attributes, as far as they are mentioned, of a module or of an instance of a user's class; the modules within
+    an ``nn.Module``, its hooks and those of an optimizer."""
     if issubclass(type(value), ModuleType):
         there, is_users = vars(value), is_users_module(value)
         for name in sorted(mentioned & there.keys()):
@@ -266,7 +266,7 @@ def _attributes(label: str, value: Any, depth: int, mentioned: set[str]) -> Iter
     for name, module in (inside.get("_modules") or {}).items():
         if module is not None:
             yield f"{label}.{name}", module, depth - 1  # however deep it lies
-    if inside.get("_modules") is not None:
+    if "_modules" in inside or "param_groups" in inside:
         kept = [held for name, held in inside.items() if type(held) in _DICTS and len(held) and _HOOKS in name]
         yield from ((f"{label} (a hook)", hook, depth) for held in kept for hook in [*held.values()])
     if any(kind.__module__.startswith("torch.utils.data.") for kind in type(value).__mro__):
