@@ -84,7 +84,7 @@ def scope_of(found: Found, codes: Iterable[CodeType], names: frozenset[str], nam
 
     for item in found.items.values():
         for place in (*_of_torch(item), *places_of(item)):
-            if isinstance(place, Keyed):
+            if isinstance(place, Keyed) and not (place.is_container and dict.__len__(place.held) > _MOST_KEYS):
                 add(place, found.mentioned if is_users_module(item.value) else None)
     add(of_dict("", None, namespace, always, is_global=True), names)
     assigned: dict[tuple[int, str], int] = {}
