@@ -39,16 +39,6 @@ ColumnKind = Literal[
 Tone = Literal["", "quiet", "strong", "faster", "slower", "torch", "python", "backward", "memory", "other"]
 Picture = tuple[object, ...]
 
-HUES: dict[str, str] = {
-    "torch": "#2468b0",
-    "python": "#d28a1a",
-    "backward": "#c583c4",
-    "memory": "#2ca184",
-    "other": "#7b8087",
-    "faster": "#2468b0",
-    "slower": "#cf4f2c",
-}
-"""Meaning -> its colour on white, where no theme is known."""
 PICTURES = ("bar", "change", "interval", "dots", "histogram")
 RIGHT = ("number", "range", "line")
 _DOTS = 15  # characters of a line of dots
