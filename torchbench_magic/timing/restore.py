@@ -231,6 +231,7 @@ class HeldState:
         self.modes: dict[int, dict[str, Any]] = {}
         self.kept_state: set[int] = set()
         self._seen: dict[int, Any] = {}
+        self._modules: set[int] = set()
         self._keepers = tuple(_class_of(*name) for name in _KEEPERS)
         late: list[tuple[str, Any]] = []
         for label, value in self.roots:  # modules first: their names of parameters say more than an optimizer's numbers
@@ -256,7 +257,7 @@ class HeldState:
             if is_kept and not isinstance(value, torch.nn.Parameter):
                 self.kept_state.add(id(value))
         elif isinstance(value, torch.nn.Module):
-            for name, module in value.named_modules():
+            for name, module in value.named_modules() if id(value) not in self._modules else ():
                 self._visit_module(f"{label}.{name}" if name else label, module)
         elif self._is_keeper(value):
             self._visit_kept(label, dict_of(value))
@@ -267,6 +268,7 @@ class HeldState:
                 self._visit(f"{label}[{where}]", item, depth + 1)
 
     def _visit_module(self, label: str, module: Any) -> None:
+        self._modules.add(id(module))  # each is a root as well, and would be visited from all that hold it
         inside = dict_of(module) or {}
         if "training" in inside:
             self.modes[id(inside)] = inside

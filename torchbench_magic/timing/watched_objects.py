@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import FunctionType, MappingProxyType
 from typing import Any
 
+from torchbench_magic.process.held import is_module
 from torchbench_magic.process.machine import cache_flusher
-from torchbench_magic.process.reach import Found, ReachedObject, search, texts_used
+from torchbench_magic.process.reach import Found, ReachedObject, own_attributes, search, texts_used
 from torchbench_magic.results import Doubt
 
 from .changes import InputCopies, Streams, Supplies, TensorVersions
@@ -123,6 +125,10 @@ def others_of(
     return Others(reads, scopes, QueueWaits(reads, by_name, namespace))
 
 
+def _is_of_library(value: Any) -> bool:
+    return is_module(value) and own_attributes(value) is None
+
+
 class WatchedObjects:
     """Notes the state of what the code reads, as setup left it.
 
@@ -155,7 +161,10 @@ class WatchedObjects:
         self._taken = TakenItems(found.items.values())
         self.supplies = Supplies(held, self.versions.held.tensors.values())
         self.inputs = InputCopies(self.versions.held) if plan.restore else None
-        self._written = WrittenObjects(found, self.versions.held.holders.keys()) if plan.restore else None
+        self._written: WrittenObjects | None = None
+        if plan.restore:  # what the modules of libraries note for themselves is theirs
+            items = {at: one for at, one in found.items.items() if not _is_of_library(one.value)}
+            self._written = WrittenObjects(replace(found, items=items), self.versions.held.holders.keys())
         self.others = Others()
         self.readers: Mapping[str, Collection[str]] = {}
         self.rebound: Mapping[str, tuple[tuple[str, str], ...]] = {}

@@ -76,13 +76,12 @@ class WrittenObjects:
         return {part for place in self._places for part in place.parts_changed()}
 
     def names_changed(self) -> list[str]:
-        """How a user would call what changed: attributes and variables, of a container the whole; without what the
-        modules of libraries note for themselves."""
+        """How a user would call what changed: attributes and variables, of a container the whole."""
         found: dict[str, None] = {}
         for place in self._places:
             if place.is_container:
                 found.update({place.label: None} if any(True for _ in place.parts_changed()) else {})
-            elif not place.is_of_library:
+            else:
                 found.update(dict.fromkeys(place.parts_changed()))
         return list(found)
 
@@ -115,7 +114,6 @@ class _Place:
     """
 
     is_container = True
-    is_of_library = False
 
     def __init__(self, label: str, held: Any) -> None:
         self.label, self.held, self.at = label, held, id(held)
@@ -129,7 +127,6 @@ class Keyed(_Place):
         read: all entries now, as a new dict.
         put: sets one, or takes it away where the value is `ABSENT`; None where that cannot be done.
         refill: empties the whole and fills it with these, where the order of keys is part of it: of a container.
-        is_of_library: of a module that a library wrote.
         is_global: there is one of it, of which no alternative can have a copy.
     """
 
@@ -142,11 +139,10 @@ class Keyed(_Place):
         put: Callable[[Any, Any], object] | None,
         refill: Callable[[dict[Any, Any]], object] | None = None,
         *,
-        is_of_library: bool = False,
         is_global: bool = False,
     ) -> None:
         super().__init__(label, held)
-        self.is_container, self.is_of_library, self.is_global = refill is not None, is_of_library, is_global
+        self.is_container, self.is_global = refill is not None, is_global
         self.named, self.read, self.put, self._refill = named, read, put, refill
 
     def note(self) -> None:
@@ -281,7 +277,7 @@ def places_of(one: ReachedObject) -> Iterator[Keyed | _Whole | _Counted]:
     if (own := own_attributes(value)) is not None:
         yield of_dict(f"{label}.", value, own, _is_no_machinery if _is_module(value) else always)
     elif _is_module(value) and (held := attributes_held(value)) is not None:
-        yield of_dict(f"{label}.", value, held, _is_public, is_of_library=True)
+        yield of_dict(f"{label}.", value, held, _is_public)
     if slots := slots_among(class_attributes(kind)):
         yield _of_slots(label, value, slots)
     yield from (of_class(each) for each in kind.__mro__ if is_users_class(each))
@@ -337,7 +333,7 @@ def _of_container(label: str, value: Any, base: Any) -> Keyed | _Whole | _Counte
 
 
 def of_dict(
-    label: str, owner: Any, held: dict[str, Any], is_told: Callable[[str], bool], **kind: bool
+    label: str, owner: Any, held: dict[str, Any], is_told: Callable[[str], bool], *, is_global: bool = False
 ) -> Keyed:
     """Attributes or globals that stand in a dict, which nothing else is to empty meanwhile."""
 
@@ -350,7 +346,7 @@ def of_dict(
     def read() -> dict[str, Any]:
         return {name: value for name, value in [*held.items()] if type(name) is str and is_told(name)}
 
-    made = Keyed(label.rstrip("."), held, lambda name: f"{label}{name}", read, put, **kind)
+    made = Keyed(label.rstrip("."), held, lambda name: f"{label}{name}", read, put, is_global=is_global)
     made.owner = owner  # type: ignore[attr-defined]  # the dict may be of an object that nothing else holds
     return made
 
