@@ -140,7 +140,8 @@ def _append(result: Any, progress: Progress) -> Callable[[str], object]:
 def _written(result: Stored, *files: tuple[str | None, Callable[[str], object], str, str]) -> tuple[Stored, bool]:
     from torchbench_magic.results import Doubt
 
-    found, is_interrupted = [], False
+    found: list[Doubt] = []
+    is_interrupted = False
     for path, write, could_not, way in files:
         try:
             if path is not None:

@@ -165,9 +165,10 @@ class Keyed(_Place):
         return part.startswith(self.label)
 
     def put_back(self, parts: Collection[str] | None) -> None:
-        for key in self._keys() if self.put is not None else ():
-            if parts is None or self.named(key) in parts:
-                self.put(key, self._was.get(key, ABSENT))
+        put = self.put
+        for key in self._keys():
+            if put is not None and (parts is None or self.named(key) in parts):
+                put(key, self._was.get(key, ABSENT))
         if parts is None and self._refill is not None and not all(map(operator.is_, self.read(), self._was)):
             self._refill(self._was)
 
