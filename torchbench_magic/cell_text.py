@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-__all__ = ["Body", "CellText", "code_title", "source_id_of"]
-
 
 def source_id_of(text: str) -> str:
     """Identify a source by its text, across kernels and re-runs: 12 hex digits.

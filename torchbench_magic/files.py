@@ -20,8 +20,6 @@ from pathlib import Path
 
 from torchbench_magic.errors import InputError, TraceError
 
-__all__ = ["PAGE", "STACKS", "TRACE", "FileKind", "check_target", "path_of", "whole_file"]
-
 _LOOKED_AT = 1 << 16
 _LONGEST_NAME = 255 - len(".12345678.part")
 

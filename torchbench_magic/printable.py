@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["escaped", "printable", "printable_lines"]
-
 _BLANKS = {"\n": " ", "\t": " ", "\r": " "}
 _TURNS = frozenset(("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"))
 _MARKS = frozenset("\u061c\u200e\u200f")

@@ -14,22 +14,6 @@ if TYPE_CHECKING:
 
     from torchbench_magic.timing.comparison import Comparison
 
-__all__ = [
-    "HANDED_ON",
-    "OF_EVERY",
-    "TABLE",
-    "hand_on",
-    "show",
-    "Shown",
-    "Storable",
-    "Doubt",
-    "most_important_first",
-    "with_doubts",
-    "CodeLine",
-    "Cure",
-    "Insight",
-]
-
 # ---- _gateway --------------------------------------------------------------------------------------------------------
 # The one way up from a result: what it shows of itself, and where it is handed on to, is found here, on first call.
 #

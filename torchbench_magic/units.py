@@ -13,29 +13,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = [
-    "BYTES",
-    "NOT_MEASURED",
-    "SECONDS",
-    "ZERO",
-    "Scale",
-    "bytes_scale",
-    "bytes_text",
-    "count",
-    "decimals_apart",
-    "decimals_of",
-    "interval",
-    "number",
-    "padding",
-    "percent",
-    "range_text",
-    "ratio",
-    "seconds_text",
-    "smallest_scale",
-    "spread_scale",
-    "to_ascii",
-]
-
 ZERO = "·"
 NOT_MEASURED = "–"
 _MINUS = "\u2212"

@@ -20,21 +20,6 @@ import torchbench_magic
 from torchbench_magic.errors import InputError, MissingTool
 from torchbench_magic.process.interrupts import hear_interrupt
 
-__all__ = [
-    "Engine",
-    "THIS_PYTHON",
-    "boot_id",
-    "package_folder",
-    "Cluster",
-    "connected",
-    "Answer",
-    "Asking",
-    "Question",
-    "is_here",
-    "probe",
-    "why_not",
-]
-
 # ---- engines ---------------------------------------------------------------------------------------------------------
 # `Engine`: one process of a cluster, as it was found when a run began.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import linecache
 import os
 import pickle
 import sys
@@ -15,17 +14,7 @@ from typing import Any
 
 from torchbench_magic.errors import BodyError, Busy, Interrupted
 
-from .sent_code import folders_known, unpack_names
-
-__all__ = [
-    "PATIENCE",
-    "host_to_itself",
-    "AXIS",
-    "LOCAL",
-    "MAKE",
-    "environment",
-    "time_point",
-]
+from .sent_code import folders_known, known_lines, unpack_names
 
 # ---- host_lock -------------------------------------------------------------------------------------------------------
 # One timing on a host at a time, whoever asked for it: a lock on the folder of temporary files; no file is made.
@@ -110,8 +99,9 @@ def time_point(
     """
     from torchbench_magic.process.frame_owner import sent_error
 
+    lines = {file: text.splitlines(keepends=True) for file, text in texts.items()}
     try:
-        with folders_known(folders), _known(texts), _put_back():
+        with folders_known(folders), known_lines(lines), _put_back():
             task = _task(sent, names, point)
             with host_to_itself(patience):
                 return {"kind": "measured", "result": pickle.dumps(_timed(task), protocol=5)}
@@ -126,22 +116,6 @@ def time_point(
         return {"kind": "interrupted", "result": b""}
     except BaseException as error:  # noqa: BLE001  (whatever the user's code raises is reported)
         return {"kind": "raised", "error": pickle.dumps(sent_error(error), protocol=5)}
-
-
-@contextlib.contextmanager
-def _known(texts: Mapping[str, str]) -> Iterator[None]:
-    """`linecache` has the texts."""
-    before = {file: linecache.cache.get(file) for file in texts}
-    for file, text in texts.items():
-        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    try:
-        yield
-    finally:
-        for file, entry in before.items():
-            if entry is None:
-                linecache.cache.pop(file, None)
-            else:
-                linecache.cache[file] = entry
 
 
 @contextlib.contextmanager

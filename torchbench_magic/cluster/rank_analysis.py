@@ -26,20 +26,6 @@ from .rank_blame import (
 from .rank_clocks import ClockBounds, RankClock, bounds_of_clocks
 from .ranks import FOREVER, KIND_SHARE, RankProfile, Straggler, common, joined_stretches, nanoseconds, within, without
 
-__all__ = [
-    "COLUMNS",
-    "RankTimes",
-    "clock_table",
-    "op_table_of_ranks",
-    "rank_table",
-    "timeline_of_ranks",
-    "wait_table",
-    "CodePlace",
-    "RankRun",
-    "profile_of_ranks",
-    "rank_insights",
-]
-
 # ---- rank_tables -----------------------------------------------------------------------------------------------------
 # The tables of a `RankProfile` from the events of its ranks.
 

@@ -14,20 +14,6 @@ from torchbench_magic.arrays import Floats, Ints
 
 from .ranks import FOREVER, joined_stretches, nanoseconds, without
 
-__all__ = [
-    "FEWEST",
-    "LEAST_SHARE",
-    "Blame",
-    "Guilty",
-    "blame_of",
-    "straggler_of",
-    "ABSENT",
-    "CollectiveCalls",
-    "MatchedCollectives",
-    "kind_of_collective",
-    "match_collectives",
-]
-
 # ---- collectives -----------------------------------------------------------------------------------------------------
 # The collectives of a job: which call on one rank is which on the others.
 #

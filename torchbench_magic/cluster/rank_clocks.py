@@ -17,8 +17,6 @@ from torchbench_magic.arrays import Ints
 
 from .ranks import FOREVER
 
-__all__ = ["ONE_CLOCK", "ClockBounds", "RankClock", "bounds_of_clocks"]
-
 ONE_CLOCK = 20_000
 """ns by which two processes of one host may differ: torch's profiler turns the processor's counter into time once in
 each process, and the system corrects its clock meanwhile. An allowance, not a measurement."""

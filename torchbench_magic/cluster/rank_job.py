@@ -26,8 +26,6 @@ from .rank_traces import RankFacts, run_of_profile
 from .ranks import RankProfile
 from .sent_code import SentNames, pack_cells, pack_names
 
-__all__ = ["DEADLOCK", "RankCell", "RankOutcome", "profile_on_engines"]
-
 DEADLOCK = 30.0
 """Seconds in which every rank that has not ended stands in a collective and uses no processor: then nobody will come.
 Data on their way use it."""

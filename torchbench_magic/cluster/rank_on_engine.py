@@ -30,15 +30,6 @@ from torchbench_magic.storage.records import decoded, pack_columns, profile_reco
 from .rank_profile import clock_against_rank_0
 from .sent_code import folders_known, known_cells, sent_versions, unpack_names
 
-__all__ = [
-    "GlooSockets",
-    "WaitingWatch",
-    "GIVEN",
-    "end_job",
-    "prepare",
-    "run_rank",
-]
-
 # ---- gloo_sockets ----------------------------------------------------------------------------------------------------
 # The connections of a process group over gloo: closed, they end the collectives that stand in them.
 #

@@ -17,8 +17,6 @@ from torchbench_magic.files import TRACE, path_of, whole_file
 from torchbench_magic.process.interrupts import interrupts_held
 from torchbench_magic.profiling.kineto import torch_profiler_runs
 
-__all__ = ["MERGED_KEY", "RANK_KEY", "RankRecording", "clock_against_rank_0", "rank_profile"]
-
 RANK_KEY = "torchbench_magic_rank"
 """Key of a trace under which rank, size of the job and clock are written."""
 MERGED_KEY = "torchbench_magic_ranks"

@@ -23,8 +23,6 @@ from torchbench_magic.errors import TorchBenchError
 
 from .rank_profile import RankRecording
 
-__all__ = ["main"]
-
 _RANKRUN = Path(__file__).parents[1] / "rankrun.py"
 
 

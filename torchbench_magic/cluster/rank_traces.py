@@ -38,16 +38,6 @@ from .rank_clocks import RankClock
 from .rank_profile import MERGED_KEY, RANK_KEY
 from .ranks import RankProfile, joined_stretches
 
-__all__ = [
-    "RankColumns",
-    "RankFacts",
-    "read_rank",
-    "run_of_columns",
-    "run_of_profile",
-    "write_merged_trace",
-    "load_ranks",
-]
-
 # ---- rank_events -----------------------------------------------------------------------------------------------------
 # The trace of one rank as a `RankRun`: read once, as a stream, into columns.
 #

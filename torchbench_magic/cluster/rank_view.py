@@ -12,17 +12,12 @@ from torchbench_magic.profiling.lines_view import unfolding
 from torchbench_magic.results import most_important_first
 from torchbench_magic.show.document import Document, Phrase, StyledText, Unfolding, backticked, clipped
 from torchbench_magic.show.document_json import attribute, drawing_id
-from torchbench_magic.show.drawing import figure, round_ticks, svg_text, theme
+from torchbench_magic.show.drawing import figure, round_ticks, svg_text
 from torchbench_magic.show.json_output import finite_number, plain_value, rows_of
+from torchbench_magic.show.palette import ALARM, GREY, HUES, letters, mixed, theme
 from torchbench_magic.show.table import BuiltColumn, Cell, Column, Table, built_table, counted, measured_columns, texts
 
 from .ranks import RankProfile
-
-__all__ = [
-    "strips",
-    "document",
-    "facts",
-]
 
 # ---- rank_strip ------------------------------------------------------------------------------------------------------
 # What each rank did over time, drawn: a strip a rank, and below them who was waited for.
@@ -36,7 +31,8 @@ _WORDS = (
     ("other", "Python, data"), ("compute", "compute"), ("wait", "wait for the last rank"), ("transfer", "transfer"),
     ("unsplit", "wait or transfer"),
 )  # fmt: skip
-_HUES = {"other": "#d28a1a", "compute": "#2468b0", "transfer": "#2ca184", "unsplit": "#c583c4"}
+_MEANINGS = {"other": "python", "compute": "torch", "transfer": "memory", "unsplit": "backward"}
+_HUES = {name: HUES[meaning] for name, meaning in _MEANINGS.items()}
 
 _STYLE = (
     "<style>"
@@ -44,15 +40,14 @@ _STYLE = (
         ".tb-ranks",
         ("bg", "ink0", "ink1", "ink2", "rule1"),
         ";".join(f"--{name}:{hue}" for name, hue in _HUES.items())
-        + ";--hatch:#7b8087;--more:#cf4f2c;margin:8px 0;overflow-x:auto",
+        + f";--hatch:{GREY};--more:{ALARM};margin:8px 0;overflow-x:auto",
     )
     + "@supports(color:color-mix(in srgb,red,blue)){.tb-ranks{"
-    + ";".join(f"--{name}:color-mix(in srgb,{hue} 84%,var(--ink0))" for name, hue in _HUES.items())
-    + ";--hatch:color-mix(in srgb,#7b8087 84%,var(--bg));--more:color-mix(in srgb,#cf4f2c 84%,var(--ink0))}}"
+    + ";".join(f"--{name}:{mixed(hue)}" for name, hue in _HUES.items())
+    + f";--hatch:{mixed(GREY, ground='bg')};--more:{mixed(ALARM)}}}}}"
     ".tb-ranks svg{display:block}"
-    ".tb-ranks text{fill:var(--ink2);font:11px var(--jp-ui-font-family,var(--vscode-font-family,sans-serif));"
-    "font-variant-numeric:tabular-nums}.tb-ranks text.i1{fill:var(--ink1)}"
-    ".tb-ranks text.w5{fill:var(--ink1);font-weight:600}"
+    + letters(".tb-ranks", "text.i1")
+    + ".tb-ranks text.w5{fill:var(--ink1);font-weight:600}"
     + "".join(f".tb-ranks .{name}{{fill:var(--{name})}}" for name in _HUES)
     + ".tb-ranks .hl{stroke:var(--hatch);stroke-width:1.4}.tb-ranks .ax{stroke:var(--rule1)}"
     ".tb-ranks .br{fill:none;stroke:var(--more);stroke-width:1.2}</style>"
@@ -80,7 +75,7 @@ def strips(profile: RankProfile) -> str:
 def _hatching(name: str) -> str:
     return (
         f'<defs><pattern id="{attribute(name)}" width="5" height="5" patternUnits="userSpaceOnUse" '
-        'patternTransform="rotate(45)"><line x1="0" x2="0" y1="0" y2="5" class="hl" stroke="#7b8087"/></pattern></defs>'
+        f'patternTransform="rotate(45)"><line x1="0" x2="0" y1="0" y2="5" class="hl" stroke="{GREY}"/></pattern></defs>'
     )
 
 
@@ -107,7 +102,7 @@ def _brackets(profile: RankProfile, top: int) -> Iterator[str]:
     until = -float(_APART)
     for begin, end, rank, _ in longest.itertuples(index=False):
         left, right = _x(begin, profile.span), max(_x(end, profile.span), _x(begin, profile.span) + 1)
-        yield f'<path class="br" fill="none" stroke="#cf4f2c" d="M{left:.1f} {top}v5H{right:.1f}v-5"/>'
+        yield f'<path class="br" fill="none" stroke="{ALARM}" d="M{left:.1f} {top}v5H{right:.1f}v-5"/>'
         middle = (left + right) / 2
         if middle - until >= _APART:
             yield svg_text(middle, top + 17, f"rank {rank}", "middle")
@@ -115,7 +110,7 @@ def _brackets(profile: RankProfile, top: int) -> Iterator[str]:
 
 
 def _axis(span: float, top: int) -> Iterator[str]:
-    yield f'<line class="ax" stroke="#7b8087" x1="0" x2="{_WIDTH}" y1="{top}" y2="{top}"/>'
+    yield f'<line class="ax" stroke="{GREY}" x1="0" x2="{_WIDTH}" y1="{top}" y2="{top}"/>'
     scale = units.smallest_scale([span])
     ticks = round_ticks(0.0, span / scale.size) if span > 0 else ()
     for at, tick in enumerate(ticks):

@@ -12,18 +12,6 @@ from torchbench_magic.arrays import Ints
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.results import Doubt, Insight, Storable, hand_on
 
-__all__ = [
-    "KIND_SHARE",
-    "RankProfile",
-    "Straggler",
-    "FOREVER",
-    "common",
-    "joined_stretches",
-    "nanoseconds",
-    "within",
-    "without",
-]
-
 # ---- rank_profiles ---------------------------------------------------------------------------------------------------
 # `RankProfile`: the ranks of a job side by side, and which of them the others wait for.
 

@@ -29,17 +29,6 @@ from torchbench_magic.process.send import (
 )
 from torchbench_magic.process.send_modules import local_modules
 
-__all__ = [
-    "LIMIT",
-    "SentNames",
-    "folders_known",
-    "pack_names",
-    "sent_versions",
-    "unpack_names",
-    "known_cells",
-    "pack_cells",
-]
-
 # ---- sent_names ------------------------------------------------------------------------------------------------------
 # The names that code reads, on their way to engines: by cloudpickle, as bytes, each with its size.
 #
@@ -282,12 +271,19 @@ def known_cells(cells: Sequence[Mapping[str, Any]]) -> Iterator[Callable[[str], 
     for each in cells:
         text = CellText(**{**each["text"], "visible": tuple(each["text"]["visible"])})
         made[text.file] = text
-    before = {file: linecache.cache.get(file) for file in made}
-    for text, each in zip(made.values(), cells, strict=True):
-        lines = each["lines"] or [f"{line}\n" for line in text.lines]
-        linecache.cache[text.file] = (len("".join(lines)), None, lines, text.file)
-    try:
+    pairs = zip(made.values(), cells, strict=True)
+    with known_lines({text.file: each["lines"] or [f"{line}\n" for line in text.lines] for text, each in pairs}):
         yield made.get
+
+
+@contextmanager
+def known_lines(lines: Mapping[str, list[str]]) -> Iterator[None]:
+    """On the engine: `linecache` has the lines of these files in the block."""
+    before = {file: linecache.cache.get(file) for file in lines}
+    for file, text in lines.items():
+        linecache.cache[file] = (sum(map(len, text)), None, text, file)
+    try:
+        yield
     finally:
         for file, entry in before.items():
             if entry is None:

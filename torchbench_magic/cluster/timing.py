@@ -41,16 +41,6 @@ from .engines import Answer, Asking, Cluster, Engine, Question, connected, is_he
 from .on_engine import AXIS, LOCAL, MAKE, PATIENCE
 from .sent_code import SentNames, pack_names
 
-__all__ = [
-    "join_engines",
-    "HostQueues",
-    "Share",
-    "Packed",
-    "SentPoints",
-    "EngineRows",
-    "compare_on_engines",
-]
-
 # ---- joined_engines --------------------------------------------------------------------------------------------------
 # What several engines measured, as one result.
 #

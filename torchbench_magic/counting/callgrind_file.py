@@ -17,8 +17,6 @@ from torchbench_magic.errors import CountError
 
 from .counts import CallEdge
 
-__all__ = ["Costs", "parse", "since"]
-
 _Key = tuple[str, str, str]  # library, file, function
 _Arcs = dict[tuple[_Key, _Key], tuple[int, int]]  # (caller, callee) -> (calls, inclusive instructions)
 

@@ -22,17 +22,6 @@ from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, interrupt
 from . import callgrind_file, launch
 from .lease import Lease, idle_seconds, work_done
 
-__all__ = [
-    "Wire",
-    "CodeFailed",
-    "NotStarted",
-    "Server",
-    "close_server",
-    "starting_held",
-    "starting_meanwhile",
-    "the_server",
-]
-
 # ---- wire ------------------------------------------------------------------------------------------------------------
 # Reading what a process that counts answers: with a deadline, and Ctrl-C is heard.
 

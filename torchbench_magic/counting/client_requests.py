@@ -52,21 +52,6 @@ import struct
 import sys
 from collections.abc import Callable
 
-__all__ = [
-    "IS_RUNNING",
-    "START",
-    "TOGGLE",
-    "builtin",
-    "dump",
-    "executable",
-    "under_valgrind",
-    "is_supported",
-    "why_unsupported",
-    "CountedSnippet",
-    "be_threaded",
-    "end_with_parent",
-]
-
 # ---- client_requests -------------------------------------------------------------------------------------------------
 # Valgrind client requests from plain Python, without a compiler.
 #

@@ -22,8 +22,6 @@ from torchbench_magic.process.settings import unusual_settings
 from .callgrind_file import Costs
 from .client import Server
 
-__all__ = ["Form", "Job", "LibraryJob", "count_instructions"]
-
 Form = Literal["function", "module"]
 
 _UNROLLED = 100  # statements in a row at module level, as torch's collector writes them

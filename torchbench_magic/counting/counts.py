@@ -17,26 +17,6 @@ from torchbench_magic.errors import InputError
 if TYPE_CHECKING:
     from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import CallgrindStats, FunctionCounts
 
-__all__ = [
-    "GROUPS",
-    "Group",
-    "group_of",
-    "parts_of",
-    "standardized",
-    "CallEdge",
-    "CallGraph",
-    "Neighbours",
-    "Side",
-    "callers_or_callees",
-    "Frame",
-    "tree_of",
-    "CountKey",
-    "Counted",
-    "Counts",
-    "stats_of",
-    "taken_out",
-]
-
 # ---- functions -------------------------------------------------------------------------------------------------------
 # What a function of a count is: its file and library, whose it is, and its name without the paths of a build.
 

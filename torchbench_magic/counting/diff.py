@@ -30,8 +30,6 @@ from .counts import (
 if TYPE_CHECKING:
     from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import CallgrindStats, FunctionCounts
 
-__all__ = ["BY", "GroupBy", "CountsDiff", "Pair", "Total", "difference"]
-
 GroupBy = Literal["place", "function", "file", "library"]
 BY: tuple[GroupBy, ...] = ("place", "function", "file", "library")
 

@@ -16,14 +16,6 @@ from torchbench_magic.show.document import clipped
 
 from .diff import CountsDiff
 
-__all__ = [
-    "Step",
-    "after",
-    "LIMIT",
-    "matching",
-    "replaced",
-]
-
 # ---- patterns --------------------------------------------------------------------------------------------------------
 # Regular expressions of the reader, within a time limit.
 #

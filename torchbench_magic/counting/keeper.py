@@ -29,8 +29,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["main"]
-
 _POLL = 1.0
 """Seconds between two looks where the system cannot tell that a process has ended (before Linux 5.3)."""
 _COMING = 0.1

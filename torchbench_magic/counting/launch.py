@@ -13,8 +13,6 @@ from torchbench_magic.errors import MissingTool
 
 from .client_requests import why_unsupported
 
-__all__ = ["check_valgrind_runs", "command", "counting_environment", "program", "start_path"]
-
 _BOOT = """\
 import sys
 sys.prefix = sys.exec_prefix = sys.argv[2]

@@ -23,17 +23,6 @@ from typing import IO, Any, NamedTuple, Self
 from . import launch
 from .keeper import peer
 
-__all__ = [
-    "start_digest",
-    "WorkDone",
-    "locked_output",
-    "new_directory",
-    "remove_leftovers",
-    "work_done",
-    "Lease",
-    "idle_seconds",
-]
-
 # ---- start_digest ----------------------------------------------------------------------------------------------------
 # Which kernels may share one process that counts: those in which it would start as the same process.
 

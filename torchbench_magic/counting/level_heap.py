@@ -13,14 +13,6 @@ from typing import Any
 
 from .client_requests import executable
 
-__all__ = [
-    "level",
-    "place_arenas",
-    "settle",
-    "shift",
-    "level_types",
-]
-
 # ---- type_cache ------------------------------------------------------------------------------------------------------
 # Bring CPython's cache of attribute look-ups to a canonical state, so that counts do not depend on its history.
 #

@@ -39,8 +39,6 @@ import sys
 from types import FunctionType
 from typing import Any
 
-__all__ = ["ON_DEMAND", "main"]
-
 ON_DEMAND = frozenset({"torch._dynamo"})
 """Optimizers import it with their first step or `zero_grad`: see ``torch._compile._disable_dynamo``."""
 

@@ -19,19 +19,6 @@ from torchbench_magic.show.table import Cell, Column, Group, Row, Table, Tone, f
 from .counts import GROUPS, CountKey, Counts, Frame
 from .diff import CountsDiff
 
-__all__ = [
-    "LONGEST_NAME",
-    "counts_definition",
-    "document",
-    "facts",
-    "exact_text",
-    "footer",
-    "signed_text",
-    "neighbours_table",
-    "flamegraph",
-    "of_diff",
-]
-
 # ---- counts ----------------------------------------------------------------------------------------------------------
 # The difference of two instruction counts as a document: how many more, and in which functions.
 

@@ -28,27 +28,6 @@ from torchbench_magic.errors import MissingTool, SnippetError
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, hear_interrupt, interrupts_held
 from torchbench_magic.process.machine import user_cache_folder
 
-__all__ = [
-    "Headers",
-    "Toolchain",
-    "find_toolchain",
-    "knows_more",
-    "END",
-    "OURS",
-    "Snip",
-    "place_of_line",
-    "Fault",
-    "faults_of",
-    "told",
-    "unknown_names",
-    "Cache",
-    "the_cache",
-    "CompilerWatch",
-    "Built",
-    "Meanwhile",
-    "build",
-]
-
 # ---- toolchain -------------------------------------------------------------------------------------------------------
 # The compiler, the headers and the flags: those that torch's own C++ timer uses, and what identifies them.
 

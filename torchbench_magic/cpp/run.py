@@ -38,20 +38,6 @@ from torchbench_magic.timing.watched_objects import WatchedObjects
 
 from .build import Meanwhile, Snip, build
 
-__all__ = [
-    "Silence",
-    "try_out",
-    "OpenLoop",
-    "Snippet",
-    "compile_snippet",
-    "compile_snippets",
-    "SnippetBlock",
-    "SnippetBodies",
-    "refuse_what_is_for_python",
-    "SnippetTask",
-    "compare_snippets",
-]
-
 # ---- muted_output ----------------------------------------------------------------------------------------------------
 # Where C++ prints to while it is timed: to nowhere. Thousands of calls would flood the notebook.
 

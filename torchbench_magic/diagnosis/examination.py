@@ -36,28 +36,6 @@ from torchbench_magic.process.machine import (
 
 from .findings import Diagnosis, Finding, SelfTest
 
-__all__ = [
-    "Builds",
-    "build_findings",
-    "read_builds",
-    "CoreLimits",
-    "core_limits",
-    "limit_findings",
-    "memory_findings",
-    "BusyProcess",
-    "WatchedLoad",
-    "load_findings",
-    "watch_load",
-    "processor_findings",
-    "runtime_findings",
-    "Accelerators",
-    "accelerator_finding",
-    "read_accelerators",
-    "tool_findings",
-    "doctor",
-    "findings_of",
-]
-
 # ---- builds ----------------------------------------------------------------------------------------------------------
 # How Python and torch were built and started, and what hooks into every call: any of it costs a factor.
 

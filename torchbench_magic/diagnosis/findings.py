@@ -12,8 +12,6 @@ from torchbench_magic.timing.verdict import is_open
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Diagnosis", "Finding", "FindingState", "SelfTest"]
-
 FindingState = Literal["ok", "warn", "not available"]
 
 _WORST_FIRST = (

@@ -12,8 +12,6 @@ from torchbench_magic.timing.comparison import Comparison
 
 from .findings import Finding, SelfTest
 
-__all__ = ["CASES", "as_self_test", "self_test_findings", "self_tests"]
-
 SECONDS, MOST_SECONDS = 0.6, 1.5
 """For each alternative, as a minimum and a maximum: two of them and three cases make 4 to 9 s."""
 CASES = {

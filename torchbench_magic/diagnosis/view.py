@@ -26,8 +26,6 @@ from torchbench_magic.show.table import (
 
 from .findings import Diagnosis, Finding, SelfTest
 
-__all__ = ["document", "facts", "under", "whole"]
-
 _LONGEST = 400
 _TONES: dict[str, Tone] = {"warn": "slower", "not available": "quiet", "ok": ""}
 

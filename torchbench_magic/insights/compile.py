@@ -21,8 +21,6 @@ from torchbench_magic.results import CodeLine, Cure, Insight
 
 from .evidence import LEAST_SECONDS, LEAST_SHARE, stake_text
 
-__all__ = ["COMPILE_KINDS", "compile_silenced_by", "compiling_took", "fell_back", "graph_break", "recompiles"]
-
 _MOST_NAMED = 3
 _DTYPES = frozenset(
     ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool", "complex64")

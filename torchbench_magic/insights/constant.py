@@ -26,8 +26,6 @@ from torchbench_magic.results import Cure, Insight
 
 from .evidence import LEAST_SECONDS, LEAST_SHARE, LineUse, Recorded, recorded_lines, stake_text
 
-__all__ = ["constant"]
-
 FEWEST = 10
 """Runs of the line: fewer are no loop worth a change."""
 

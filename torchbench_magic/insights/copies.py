@@ -11,8 +11,6 @@ from torchbench_magic.results import Cure, Insight
 
 from .evidence import LEAST_SECONDS, LEAST_SHARE, LineUse, OpUse, Recorded, recorded_lines, stake_text
 
-__all__ = ["copies"]
-
 FEWEST = 10
 """Copies: what is converted once or twice has to be converted."""
 LEAST_EACH = 5e-6

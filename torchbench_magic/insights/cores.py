@@ -18,8 +18,6 @@ from torchbench_magic.results import Cure, Insight
 
 from .evidence import LEAST_SECONDS, LEAST_SHARE, stake_text
 
-__all__ = ["PROCESSOR_KINDS"]
-
 _OF_PROCESSES = 0.25
 """Share of what was wanted, from which on processes below are named as those that want it."""
 

@@ -16,17 +16,6 @@ from torchbench_magic.results import CodeLine
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "LEAST_SECONDS",
-    "LEAST_SHARE",
-    "places_text",
-    "stake_text",
-    "LineUse",
-    "OpUse",
-    "Recorded",
-    "recorded_lines",
-]
-
 # ---- wording ---------------------------------------------------------------------------------------------------------
 # The parts of sentences that several kinds of insights share.
 

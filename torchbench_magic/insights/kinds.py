@@ -20,15 +20,6 @@ from .overhead import overhead
 from .peak import peak
 from .training import eval_mode, grad_unused, input_bound, loop_silenced_by, sync, transfer
 
-__all__ = [
-    "KINDS",
-    "STANDS_WITH_COST",
-    "TRAINING_KINDS",
-    "insights_of",
-    "MEMORY_KINDS",
-    "memory_silenced_by",
-]
-
 # ---- kinds -----------------------------------------------------------------------------------------------------------
 # The kinds of insights about memory, and what keeps them from speaking: doubts about bytes, never one about times.
 

@@ -22,21 +22,6 @@ from torchbench_magic.results import CodeLine, Cure, Insight
 
 from .evidence import places_text
 
-__all__ = [
-    "LEAST_BYTES",
-    "LEAST_OF_ALL",
-    "leak",
-    "FEWEST_RUNS",
-    "GrowingLine",
-    "growing_lines",
-    "line_named",
-    "is_cut",
-    "is_emptied",
-    "is_made_in",
-    "is_read_after_its_loop",
-    "is_walked",
-]
-
 # ---- leak ------------------------------------------------------------------------------------------------------------
 # ``leak``: bytes that grow with each step, and bytes that only a notebook's own books keep; with who holds them.
 

@@ -17,15 +17,6 @@ from torchbench_magic.results import CodeLine, Cure, Insight
 
 from .evidence import LEAST_SECONDS, LEAST_SHARE, places_text, recorded_lines, stake_text
 
-__all__ = [
-    "below_roof",
-    "page_fault",
-    "shape",
-    "slow_dtype",
-    "trusted_efficiency",
-    "memory_bound_run",
-]
-
 # ---- operators -------------------------------------------------------------------------------------------------------
 # Insights about single operations, with ``--efficiency``: `slow-dtype`, `shape`, `page-fault` and `below-roof`.
 #

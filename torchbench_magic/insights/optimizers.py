@@ -17,14 +17,6 @@ from torchbench_magic.results import CodeLine, Cure, Insight
 from .evidence import LEAST_SECONDS, recorded_lines, stake_text
 from .training import FEWEST_STEPS, LoopFacts, loop_facts
 
-__all__ = [
-    "FUSED",
-    "optimizer_loop",
-    "no_zero_grad",
-    "OptimizerName",
-    "optimizer_at",
-]
-
 # ---- optimizer_loop --------------------------------------------------------------------------------------------------
 # ``optimizer-loop``: an optimizer that updates parameters one after the other, where torch can do all in one call.
 

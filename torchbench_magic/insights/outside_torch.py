@@ -27,8 +27,6 @@ from torchbench_magic.results import Cure, Insight
 
 from .evidence import LEAST_SECONDS, LEAST_SHARE, LineUse, Recorded, recorded_lines, stake_text
 
-__all__ = ["numpy", "python"]
-
 FEWEST = 10
 """Runs of the line: what is imported, compiled or allocated at its first run is no pattern."""
 LARGE = 0.04

@@ -12,8 +12,6 @@ from torchbench_magic.results import Cure, Insight
 from .evidence import LEAST_SECONDS, LEAST_SHARE, LineUse, OpUse, Recorded, places_text, recorded_lines, stake_text
 from .optimizers import FUSED
 
-__all__ = ["overhead"]
-
 SMALL = 5e-6
 """Seconds of one call of an op by itself, as recorded, up to which it is mostly dispatch. Adding four numbers takes
 0.95 us bare and 1.5 us recorded (torch 2.13, 2 shared cores, design notes on profiling), so from five of these on

@@ -20,19 +20,6 @@ from torchbench_magic.results import CodeLine, Cure, Insight
 
 from .leak import line_named
 
-__all__ = [
-    "LEAST_PEAK",
-    "peak",
-    "BACKWARD",
-    "OPTIMIZER",
-    "backward_spans",
-    "optimizer_spans",
-    "peak_parts",
-    "spans_hold",
-    "state_by_variable",
-    "stepping_optimizers",
-]
-
 # ---- peak_parts ------------------------------------------------------------------------------------------------------
 # What the peak of a device is made of: parameters, gradients, the optimizer's state, activations, temporaries.
 #

@@ -29,18 +29,6 @@ from torchbench_magic.results import CodeLine, Cure, Insight
 
 from .evidence import LEAST_SECONDS, LEAST_SHARE, recorded_lines, stake_text
 
-__all__ = [
-    "FEWEST_STEPS",
-    "LoopFacts",
-    "loop_facts",
-    "loop_silenced_by",
-    "eval_mode",
-    "grad_unused",
-    "input_bound",
-    "sync",
-    "transfer",
-]
-
 # ---- loop_facts ------------------------------------------------------------------------------------------------------
 # What the kinds of a training loop share: its steps, the lines of its phases, and when nothing may be said of it.
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from torchbench_magic.cell_text import Body
@@ -28,7 +28,7 @@ from torchbench_magic.process.dynamo import leave_alone
 from torchbench_magic.process.held import is_a
 from torchbench_magic.process.interrupts import deadline, interrupts_let_through
 from torchbench_magic.process.output import SINK_CODES, CountingSink, dropped_output
-from torchbench_magic.process.reach import Found, search, texts_used
+from torchbench_magic.process.reach import Found
 from torchbench_magic.process.settings import ProcessState, inside_modes, set_threads
 from torchbench_magic.timing.equality import (
     Gap,
@@ -48,28 +48,10 @@ from torchbench_magic.timing.restore import ABSENT
 from torchbench_magic.timing.samples import Outcome
 from torchbench_magic.timing.task import Task, Variant
 from torchbench_magic.timing.timed_loop import Block, compile_block
-from torchbench_magic.timing.watched_objects import WatchedObjects, others_of
+from torchbench_magic.timing.watched_objects import WatchedObjects, others_of, reached_by
 from torchbench_magic.timing.written_objects import TOO_MANY, WrittenObjects
 
 from .kinds import Site
-
-__all__ = [
-    "NO_AWAIT",
-    "CellCalls",
-    "bound_to_what_is_given",
-    "first_state",
-    "VALUE",
-    "CallOutcome",
-    "bound_label",
-    "compared",
-    "detached",
-    "differing",
-    "differs_in",
-    "holds_numbers",
-    "is_evident",
-    "not_comparable",
-    "only_tiny",
-]
 
 # ---- outcomes --------------------------------------------------------------------------------------------------------
 # What a call of a cell comes to, and whether two of them are the same.
@@ -340,10 +322,10 @@ class CellCalls:
         self._objects = WatchedObjects(plan, self._block.names, self.names, self._functions)
         assert self._objects.inputs is not None
         self._inputs = self._objects.inputs
-        # iterators join the inputs
-        others_of((next(iter(task.bodies)),), [self._block], self.names, plan, self._inputs)
-        devices = self._objects.versions.devices
         found = self.found
+        # iterators join the inputs
+        others_of({next(iter(task.bodies)): found}, [self._block], self.names, plan, self._inputs)
+        devices = self._objects.versions.devices
         check_iterators(found, () if self._inputs.streams is None else self._inputs.streams.copied)
         self.written = WrittenObjects(found, self._inputs.state.held.holders.keys())
         self._wait = DeviceWait(task.plan.device, devices, task.clocks.wall)
@@ -443,13 +425,8 @@ class CellCalls:
 
     @property
     def found(self) -> Found:
-        """What it reaches, through the hooks of modules and optimizers too."""
-        code = self._block.replicas[0].__code__
-        holders = self._inputs.state.held.holders.values()
-        called = [hook for _, held in holders for hook in _hooks_in(held)]
-        hooks = {f"hook {nth + 1}": hook for nth, hook in enumerate(called)}
-        texts = {*self._block.names, *texts_used(code)}
-        return search({*self._block.inputs, *hooks}, texts, {**self.names, **hooks})
+        """What it reaches."""
+        return reached_by(self._block, self.names)
 
     def site(self, call: CallOutcome) -> Site:
         """The cell as levers find it, after a warm ``call`` of it as it is."""
@@ -472,12 +449,6 @@ class CellCalls:
             threads=torch.get_num_threads(),
             call_seconds=call.seconds,
         )
-
-
-def _hooks_in(held: Any) -> list[Any]:
-    """The functions among the values of a dict in which a module or an optimizer keeps its hooks."""
-    kinds = (FunctionType, MethodType, partial)
-    return [value for value in held.values() if isinstance(value, kinds)] if isinstance(held, dict) else []
 
 
 class _Printed(CountingSink):

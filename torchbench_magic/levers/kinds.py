@@ -21,31 +21,6 @@ from torchbench_magic.process.held import is_a, is_tensor
 from torchbench_magic.process.settings import set_threads
 from torchbench_magic.timing.restore import is_training_state
 
-__all__ = [
-    "Change",
-    "DoesNotApply",
-    "Lever",
-    "Site",
-    "converted",
-    "copied_training_state",
-    "copied_with",
-    "have_own_parts",
-    "is_plain_container",
-    "with_functions",
-    "Autocast",
-    "InferenceMode",
-    "NoGrad",
-    "ChannelsLast",
-    "Contiguous",
-    "OptimizerForm",
-    "FlushDenormal",
-    "MatmulMedium",
-    "Threads",
-    "Compile",
-    "graphs_compiled",
-    "has_compiled_code",
-]
-
 # ---- lever -----------------------------------------------------------------------------------------------------------
 # What a lever is: when it applies, what it changes for a copy of the names, and what may change in the result.
 

@@ -76,19 +76,6 @@ from .kinds import (
     with_functions,
 )
 
-__all__ = [
-    "ADVICE",
-    "LEVERS",
-    "check_levers",
-    "levers_asked",
-    "levers_of",
-    "check_trial",
-    "try_levers",
-    "DEADLINE_S",
-    "Trials",
-    "try_insight",
-]
-
 # ---- trying ----------------------------------------------------------------------------------------------------------
 # ``--try``: the body as it is against the body under each lever, side by side.
 

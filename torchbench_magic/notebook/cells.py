@@ -19,15 +19,6 @@ from torchbench_magic.errors import BodyError
 
 from .sections import Section, has_code
 
-__all__ = [
-    "Book",
-    "Place",
-    "aligned_text",
-    "line_map",
-    "python_of",
-    "timed_statement",
-]
-
 _COUNTS_FIRST = (9, 8)  # from this IPython on a cell is counted before `pre_run_cell` is called, not after it ran
 
 # ---- alignment -------------------------------------------------------------------------------------------------------

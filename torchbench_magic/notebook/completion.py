@@ -15,8 +15,6 @@ from .option_parser import Option, declared_options
 from .options import CompareOptions, DoctorOptions, ProfilerOptions, TimerOptions
 from .sections import section_names
 
-__all__ = ["Completions", "Known", "completions_at"]
-
 _MAGIC = re.compile(r"(?:^|[\s=(])(?P<sign>%%?)(?P<name>\w+)[ \t]+(?P<line>.*)$")
 _OPTIONS: Mapping[str, type] = {
     "timer": TimerOptions,

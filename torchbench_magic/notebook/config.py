@@ -14,8 +14,6 @@ from traitlets.config import Configurable
 
 from torchbench_magic.printable import printable
 
-__all__ = ["TorchBench", "declare", "settings_of", "withdraw_traits"]
-
 
 class TorchBench(Configurable):
     """Defaults of the magics."""

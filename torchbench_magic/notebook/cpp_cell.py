@@ -11,8 +11,6 @@ from .cells import Place
 from .options import TimerOptions
 from .sections import Section, Sections, has_code, split_sections
 
-__all__ = ["CppCell", "check_language", "read_cpp"]
-
 _FOR_PYTHON = ("sweep", "fuzz", "check", "restore", "resume")
 
 

@@ -16,8 +16,6 @@ from torchbench_magic.process.output import shown
 from .config import settings_of
 from .hosts import page_of
 
-__all__ = ["Output", "ShownOnce", "bundle_of", "register_formatters", "withdraw_formatters"]
-
 _RESULTS = (
     ("torchbench_magic.timing.comparison", "Comparison"),
     ("torchbench_magic.counting.diff", "CountsDiff"),

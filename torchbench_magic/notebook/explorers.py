@@ -46,20 +46,6 @@ from torchbench_magic.timing import view as timing_view
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.counted_rows import diff_of, names_of_pair
 
-__all__ = [
-    "ComparisonExplorer",
-    "DiagnosisExplorer",
-    "Explorer",
-    "ProfileDiffExplorer",
-    "ProfileExplorer",
-    "RankExplorer",
-    "TableExplorer",
-    "TableWidget",
-    "CureTrials",
-    "first_by_lever",
-    "CountsExplorer",
-]
-
 # ---- cure_trials -----------------------------------------------------------------------------------------------------
 # Buttons that try the cures of a profile's insights on the profiled cell, and the comparison under them.
 #

@@ -12,8 +12,6 @@ from typing import Any
 
 from torchbench_magic.process.output import Drops, replaced, shown
 
-__all__ = ["held_back"]
-
 _KINDS = {
     "display_data": "displays",
     "update_display_data": "displays",

@@ -23,8 +23,6 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-__all__ = ["NotebookPage", "page_of"]
-
 _CELL_ID = re.compile(r"[\w-]{1,64}")  # of nbformat; VS Code's are addresses
 _HOLDERS = 2  # cells, so that the notebook still has the module when one of them is cleared
 _MOST_WITHOUT = 10  # outputs; with them, 50 comparisons are a fifth larger than with one copy

@@ -6,8 +6,6 @@ from typing import Any
 
 from torchbench_magic.process.interrupts import interrupts_held
 
-__all__ = ["load_ipython_extension"]
-
 
 def load_ipython_extension(shell: Any) -> None:
     """Load as ``%load_ext torchbench_magic`` does, but leave magics of the user's alone."""

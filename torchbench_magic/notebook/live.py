@@ -27,8 +27,6 @@ from torchbench_magic.timing.comparison import Comparison
 
 from .explorers import TableWidget
 
-__all__ = ["LiveBar", "LiveView", "document"]
-
 MOST_ROWS = 200
 _LINE, _ROW = 26, 22  # px: the bar, a row of the table
 _AROUND_ROWS = 150  # px: sentence, controls, header, and the footer of the result that takes the place of the view

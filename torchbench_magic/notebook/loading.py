@@ -8,8 +8,6 @@ from torchbench_magic.process.interrupts import interrupts_held
 
 from .session import Session
 
-__all__ = ["LAZY_EXTENSION", "load_magics", "unload"]
-
 LAZY_EXTENSION = "torchbench_magic.notebook.lazy"
 _KINDS = ("line", "cell")
 _loaded: dict[int, _Loaded] = {}

@@ -16,48 +16,10 @@ from torchbench_magic.errors import OptionError
 from torchbench_magic.timing.plan import MOST, MOST_PROCESSES, MOST_THREADS, tolerances_asked
 
 if TYPE_CHECKING:
-    from torchbench_magic.counting.count import Form
     from torchbench_magic.profiling.schedule import Schedule
-    from torchbench_magic.timing.across_runs import SideBy
-    from torchbench_magic.timing.samples import Clock
-
-__all__ = [
-    "read_by",
-    "read_clock",
-    "read_count",
-    "lever_names",
-    "looks_like_levers",
-    "looks_like_tolerances",
-    "read_form",
-    "read_from_zero",
-    "read_levers",
-    "read_not_empty",
-    "read_per_cent",
-    "read_processes",
-    "read_rows",
-    "read_schedule",
-    "read_seconds",
-    "read_seed",
-    "read_thread_counts",
-    "read_threads",
-    "read_threshold",
-    "read_tolerances",
-    "read_variable",
-    "describe",
-    "documented",
-    "inherited",
-    "of_magic",
-    "option",
-    "declared_options",
-    "read_line",
-    "read_words",
-    "option_rows",
-]
 
 # ---- option_values ---------------------------------------------------------------------------------------------------
 # From the text of an option to its value. Each raises ValueError with what is valid.
-
-Name = TypeVar("Name", bound=str)
 
 _MOST_DIGITS = 20
 """Python reads no number of thousands of digits, and says so in other words."""
@@ -161,23 +123,15 @@ def _between(text: str, low: float, high: float, valid: str) -> float:
     return value
 
 
-def read_clock(text: str) -> Clock:
-    return _one_of(("wall", "cpu", "device"), text)
+def among(*names: str) -> dict[str, Any]:
+    """``parse`` and ``values`` of an option that takes one of some words."""
 
+    def read(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"give {', '.join(names[:-1])} or {names[-1]}")
+        return text
 
-def read_by(text: str) -> SideBy:
-    return _one_of(("description", "env"), text)
-
-
-def read_form(text: str) -> Form:
-    return _one_of(("function", "module"), text)
-
-
-def _one_of(names: tuple[Name, ...], text: str) -> Name:
-    for name in names:
-        if text == name:
-            return name
-    raise ValueError(f"give {', '.join(names[:-1])} or {names[-1]}")
+    return {"parse": read, "values": lambda: names}
 
 
 def read_seed(text: str) -> int:

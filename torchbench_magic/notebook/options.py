@@ -11,16 +11,14 @@ from torchbench_magic.profiling.schedule import Schedule
 from torchbench_magic.timing.plan import Plan
 
 from .option_parser import (
+    among,
     inherited,
     lever_names,
     looks_like_levers,
     looks_like_tolerances,
     of_magic,
     option,
-    read_by,
-    read_clock,
     read_count,
-    read_form,
     read_from_zero,
     read_levers,
     read_per_cent,
@@ -40,15 +38,6 @@ if TYPE_CHECKING:
     from torchbench_magic.counting.count import Form
     from torchbench_magic.timing.across_runs import SideBy
     from torchbench_magic.timing.plan import Counting
-
-__all__ = [
-    "CompareOptions",
-    "DoctorOptions",
-    "SharedOptions",
-    "TimerOptions",
-    "part",
-    "ProfilerOptions",
-]
 
 # ---- options ---------------------------------------------------------------------------------------------------------
 # The options of the magics, those of `%tprofile` at the end: each declared once, with its type, its reader
@@ -138,7 +127,7 @@ class TimerOptions(SharedOptions, Plan):
         help="Device to wait for: auto (the accelerator, if any), cpu (never wait), cuda, cuda:1, ...",
     )  # fmt: skip
     clock = inherited(
-        "--clock", metavar="CLOCK", parse=read_clock, values=lambda: ("wall", "cpu", "device"),
+        "--clock", metavar="CLOCK", **among("wall", "cpu", "device"),
         help="The clock: wall, cpu (CPU time of the process), or device (time between two events on the"
         " accelerator).",
     )  # fmt: skip
@@ -220,8 +209,7 @@ class TimerOptions(SharedOptions, Plan):
         shown_default="not counted",
     )  # fmt: skip
     callgrind_form: Form = option(  # noqa: RUF009  (`option` makes the field)
-        "--callgrind-form", metavar="function|module", parse=read_form, default="function",
-        values=lambda: ("function", "module"),
+        "--callgrind-form", metavar="function|module", **among("function", "module"), default="function",
         help="Count the code as timed (function), or at module level, as torch does.",
     )  # fmt: skip
     save: str | None = option(
@@ -257,8 +245,7 @@ class CompareOptions(SharedOptions):
         shown_default="the first",
     )  # fmt: skip
     by: SideBy = option(  # noqa: RUF009  (`option` makes the field)
-        "--by", metavar="description|env", parse=read_by, default="description",
-        values=lambda: ("description", "env"),
+        "--by", metavar="description|env", **among("description", "env"), default="description",
         help="Compare alternatives within each environment, or each alternative between environments.",
     )  # fmt: skip
     last: bool = option(

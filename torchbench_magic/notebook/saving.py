@@ -4,11 +4,11 @@ that a profile is written to."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchbench_magic.errors import InputError, Interrupted, OptionError
 from torchbench_magic.process.interrupts import hear_interrupt
@@ -16,12 +16,13 @@ from torchbench_magic.process.interrupts import hear_interrupt
 from .options import ProfilerOptions, TimerOptions
 
 if TYPE_CHECKING:
+    from torchbench_magic.cluster.ranks import RankProfile
     from torchbench_magic.process.interrupts import Progress
     from torchbench_magic.profiling.profile import Profile
     from torchbench_magic.storage.resume import Recording
     from torchbench_magic.storage.store import Store
 
-__all__ = ["check_files", "check_store", "keeping", "open_store", "write_files"]
+Stored = TypeVar("Stored", "Profile", "RankProfile")
 
 
 @contextmanager
@@ -107,22 +108,41 @@ def write_files(profile: Profile, options: ProfilerOptions, progress: Progress) 
     Returns:
         the profile, and whether a Ctrl-C ended the wait for a store.
     """
-    from torchbench_magic.results import Doubt
-
     if options.save is not None and profile.environment is not None:
         from torchbench_magic.process.environment import read_commit
 
         profile = replace(profile, environment=replace(profile.environment, commit=read_commit()))
-    found, is_interrupted = [], False
-    for path, write, could_not, way in (
-        (options.save, lambda path: open_store(path, progress).append(profile), "profile could not be stored",
-         "`.save(PATH)` writes it"),
-        (options.trace, partial(profile.export_trace, overwrite=options.overwrite), "trace could not be written",
-         "`.export_trace(PATH)` writes it"),
-        (options.stacks, partial(profile.export_stacks, metric="time", overwrite=options.overwrite),
-         "stacks could not be written",
-         "`.export_stacks(PATH)` writes them"),
-    ):  # fmt: skip
+    stacks = partial(profile.export_stacks, metric="time", overwrite=options.overwrite)
+    trace = partial(profile.export_trace, overwrite=options.overwrite)
+    return _written(
+        profile,
+        (options.save, _append(profile, progress), "profile could not be stored", "`.save(PATH)` writes it"),
+        (options.trace, trace, "trace could not be written", "`.export_trace(PATH)` writes it"),
+        (options.stacks, stacks, "stacks could not be written", "`.export_stacks(PATH)` writes them"),
+    )
+
+
+def write_job(profile: RankProfile, options: ProfilerOptions, progress: Progress) -> tuple[RankProfile, bool]:
+    """The same of the ranks of a job."""
+    trace = partial(profile.merged_trace, overwrite=options.overwrite)
+    return _written(
+        profile,
+        (options.save, _append(profile, progress), "job could not be written", "`.save(PATH)` writes it"),
+        (options.trace, trace, "job could not be written", "`.merged_trace(PATH)` writes it"),
+    )
+
+
+def _append(result: Any, progress: Progress) -> Callable[[str], object]:
+    """Writes a result to the store at a path."""
+    return lambda path: open_store(path, progress).append(result)
+
+
+def _written(result: Stored, *files: tuple[str | None, Callable[[str], object], str, str]) -> tuple[Stored, bool]:
+    from torchbench_magic.results import Doubt
+
+    found: list[Doubt] = []
+    is_interrupted = False
+    for path, write, could_not, way in files:
         try:
             if path is not None:
                 write(path)
@@ -132,4 +152,4 @@ def write_files(profile: Profile, options: ProfilerOptions, progress: Progress) 
             why = f"interrupted while another process had locked {path}"
             found.append(Doubt("not-stored", f"The {could_not}: {why}.", f"{way}."))
             is_interrupted = True
-    return (replace(profile, warnings=[*found, *profile.warnings]) if found else profile), is_interrupted
+    return (replace(result, warnings=[*found, *result.warnings]) if found else result), is_interrupted

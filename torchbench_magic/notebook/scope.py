@@ -11,14 +11,6 @@ from torchbench_magic.errors import OptionError
 from torchbench_magic.process.code import CompiledBody
 from torchbench_magic.results import Doubt
 
-__all__ = [
-    "Names",
-    "calling_frame",
-    "check_not_local",
-    "local_names",
-    "unseen_names",
-]
-
 # ---- local_scope -----------------------------------------------------------------------------------------------------
 # The local names of the function that a magic stands in.
 

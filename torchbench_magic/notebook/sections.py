@@ -21,8 +21,6 @@ from torchbench_magic.errors import SectionError
 if TYPE_CHECKING:
     from torchbench_magic.timing.samples import Language
 
-__all__ = ["Section", "Sections", "has_code", "section_names", "split_sections"]
-
 SETUP = "setup"
 GLOBAL_SETUP = "global setup"
 _HEADER = re.compile(r"(?:#|//) --- +(?P<name>\S.*?)\s*$")

@@ -38,8 +38,6 @@ from .tracebacks import Tracebacks
 if TYPE_CHECKING:
     from torchbench_magic.process.interrupts import Progress
 
-__all__ = ["Delivery", "Session", "SessionMagics", "import_libraries", "one_line_errors"]
-
 T = TypeVar("T", bound=SharedOptions)
 
 

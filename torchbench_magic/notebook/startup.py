@@ -8,16 +8,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-__all__ = [
-    "is_ours",
-    "complete_lines",
-    "withdraw_completing",
-    "AwaitingCells",
-    "install",
-    "run_cell_magic",
-    "withdraw_awaiting",
-]
-
 # ---- magic_names -----------------------------------------------------------------------------------------------------
 # Whose a magic's name is. Nothing but the standard library is imported here: the startup file asks.
 

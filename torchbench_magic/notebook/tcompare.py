@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from torchbench_magic.storage.store import Store
     from torchbench_magic.timing.comparison import Comparison
 
-__all__ = ["CompareMagics"]
-
 _HELP = f"""Compare results, whenever they were measured.
 
 ::

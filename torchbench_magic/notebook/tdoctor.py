@@ -15,8 +15,6 @@ from .session import SessionMagics, import_libraries, one_line_errors
 if TYPE_CHECKING:
     from torchbench_magic.diagnosis.findings import Diagnosis
 
-__all__ = ["DoctorMagics"]
-
 _HELP = f"""Find what distorts measurements on this machine now.
 
 ::

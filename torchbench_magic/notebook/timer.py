@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from torchbench_magic.timing.sweep import Point
     from torchbench_magic.timing.task import Task
 
-__all__ = ["TimerMagics"]
-
 _HELP = f"""Time a statement, or compare the alternatives of a cell.
 
 ::

@@ -12,33 +12,25 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.displayhook import DisplayHook
 from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 
-from torchbench_magic.errors import BodyError, InputError, Interrupted, OptionError
+from torchbench_magic.errors import BodyError, Interrupted, OptionError
 from torchbench_magic.process.code import CompiledBody
 from torchbench_magic.process.interrupts import interrupts_held, interrupts_let_through
 
 from .option_parser import describe, documented
 from .options import ProfilerOptions
-from .saving import check_files, check_store, open_store, write_files
+from .saving import check_files, check_store, write_files, write_job
 from .scope import Names, unseen_names
 from .sections import has_code
 from .session import Delivery, SessionMagics, import_libraries, one_line_errors
 
 if TYPE_CHECKING:
     from torchbench_magic.cluster.rank_job import RankCell, RankOutcome
-    from torchbench_magic.cluster.ranks import RankProfile
     from torchbench_magic.process.interrupts import Progress
     from torchbench_magic.profiling.profile import Profile
     from torchbench_magic.profiling.profiler import Asked
     from torchbench_magic.results import Doubt
 
     from .session import Session
-
-__all__ = [
-    "check_engine_options",
-    "deliver_ranks",
-    "run_ranks",
-    "ProfilerMagics",
-]
 
 # ---- rank_cells ------------------------------------------------------------------------------------------------------
 # ``%%tprofile --engines``: what its line may ask for, the cell as a job on engines, and the files that it writes.
@@ -95,34 +87,13 @@ def deliver_ranks(outcome: RankOutcome, options: ProfilerOptions, doubts: list[D
         sys.stdout.write("".join(f"rank {rank}: {line}\n" for line in text.splitlines()))
     if profile is not None:
         profile = replace(profile, warnings=[*doubts, *profile.warnings])
-        profile, is_interrupted = _written(profile, options, delivery.progress)
+        profile, is_interrupted = write_job(profile, options, delivery.progress)
     if isinstance(outcome.error, Interrupted) or is_interrupted:
         raise Interrupted(profile)
     if outcome.error is not None:
         delivery.deliver(profile)
         raise outcome.error
     delivery.result = profile
-
-
-def _written(profile: RankProfile, options: ProfilerOptions, progress: Progress) -> tuple[RankProfile, bool]:
-    """With a warning for each file that cannot be written; and whether a Ctrl-C ended the wait for a store."""
-    from torchbench_magic.results import Doubt
-
-    found, is_interrupted = [], False
-    for path, write, way in (
-        (options.save, lambda path: open_store(path, progress).append(profile), "`.save(PATH)`"),
-        (options.trace, lambda path: profile.merged_trace(path, overwrite=options.overwrite), "`.merged_trace(PATH)`"),
-    ):
-        try:
-            if path is not None:
-                write(path)
-        except InputError as error:
-            found.append(Doubt("not-stored", f"The job could not be written: {error}.", f"{way} writes it."))
-        except KeyboardInterrupt:
-            text = f"The job could not be written: interrupted while another process had locked {path}."
-            found.append(Doubt("not-stored", text, f"{way} writes it."))
-            is_interrupted = True
-    return (replace(profile, warnings=[*found, *profile.warnings]) if found else profile), is_interrupted
 
 
 # ---- profiler --------------------------------------------------------------------------------------------------------

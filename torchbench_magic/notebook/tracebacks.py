@@ -20,8 +20,6 @@ from typing import Any
 
 from torchbench_magic.errors import TorchBenchError
 
-__all__ = ["Tracebacks", "unlink_own_frames"]
-
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _Format = Callable[..., list[str]]
 _CALLERS = {"run_cell_magic", "run_line_magic"}

@@ -18,20 +18,6 @@ from . import dynamo
 from .dynamo import guard_text, value_after
 from .interrupts import CountingUp, Progress
 
-__all__ = [
-    "break_in_words",
-    "BEFORE",
-    "broken_before",
-    "is_broken_for_good",
-    "refused_before",
-    "switched_off",
-    "why_given_up",
-    "CompileWatch",
-    "CompiledFrame",
-    "function_of",
-    "region_of",
-]
-
 # ---- breaks ----------------------------------------------------------------------------------------------------------
 # Why a graph broke, and what helps, each in one sentence: of the text that torch has for it, which is a page.
 

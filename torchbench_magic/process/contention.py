@@ -16,28 +16,6 @@ from torchbench_magic.results import Doubt
 from .environment import usable_cores
 from .machine import proc_text, thread_ids, thread_times
 
-__all__ = [
-    "Contention",
-    "joined_contention",
-    "load_differences",
-    "LOAD_KINDS",
-    "STOLEN",
-    "THROTTLED",
-    "machine_doubts",
-    "oversubscribed_text",
-    "Counters",
-    "blurred",
-    "contention_between",
-    "CoreWait",
-    "CoreWatch",
-    "native_io_threads",
-    "ProcessUse",
-    "read_use",
-    "WantedClock",
-    "Clocks",
-    "minor_faults",
-]
-
 # ---- contention as a result has it -----------------------------------------------------------------------------------
 # What else wanted the processor while something was measured.
 

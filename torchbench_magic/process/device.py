@@ -10,16 +10,6 @@ from typing import Any
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results import Doubt
 
-__all__ = [
-    "devices_in_use",
-    "note_tracer",
-    "traced_launches",
-    "wait_for_devices",
-    "DeviceEvents",
-    "DeviceWait",
-    "choose_device",
-]
-
 # ---- devices_in_use --------------------------------------------------------------------------------------------------
 # Which devices this process has put to work, told without waking one, and waiting until they are done.
 

@@ -37,36 +37,6 @@ from importlib.machinery import ModuleSpec
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-__all__ = [
-    "AfterImport",
-    "GuardChange",
-    "change_of",
-    "guard_text",
-    "variable_at",
-    "value_after",
-    "failed_among",
-    "nearest_reason",
-    "RESUMED",
-    "Break",
-    "BeingCompiled",
-    "Callbacks",
-    "FrameRecord",
-    "being_compiled",
-    "breaks_until_now",
-    "compiled_of",
-    "frames_given",
-    "is_compiled",
-    "is_loaded",
-    "is_switched_off",
-    "leave_alone",
-    "load",
-    "read_record",
-    "recompile_limit",
-    "switched_off_by",
-    "frame_records",
-    "uncompiled",
-]
-
 # ---- after_import ----------------------------------------------------------------------------------------------------
 # Something done as soon as a module is imported, by whoever imports it.
 

@@ -15,19 +15,6 @@ from typing import Any
 from .device import devices_in_use
 from .machine import THIS_MACHINE, Limit, SystemFiles, clock_control, cpu_quota, governor_text, native_libraries
 
-__all__ = [
-    "Environment",
-    "common_environment",
-    "EnginePlace",
-    "KERNEL",
-    "affinity_text",
-    "cores_under",
-    "ranges_text",
-    "read_environment",
-    "usable_cores",
-    "read_commit",
-]
-
 # ---- environment as a result has it ----------------------------------------------------------------------------------
 # Where a result was measured: versions, processor, threads, load.
 

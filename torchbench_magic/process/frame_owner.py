@@ -19,22 +19,6 @@ from typing import Any, NoReturn
 
 from torchbench_magic.errors import BodyError
 
-__all__ = [
-    "is_library_file",
-    "is_library_path",
-    "is_users_file",
-    "replaced_functions",
-    "PROFILED_CELL",
-    "unlink_frame",
-    "users_traceback",
-    "without_own_frames",
-    "raise_at",
-    "RaisedThere",
-    "SentError",
-    "raised_there",
-    "sent_error",
-]
-
 # ---- library_files ---------------------------------------------------------------------------------------------------
 # Whose a file is: a library's or the user's.
 #

@@ -15,32 +15,6 @@ from weakref import WeakKeyDictionary
 from .code import codes_within, globals_assigned, globals_read, names_used
 from .reach import is_users_class
 
-__all__ = [
-    "ARRAYS",
-    "FREED",
-    "asked",
-    "class_attributes",
-    "class_dict",
-    "class_order",
-    "code_digest",
-    "digest",
-    "elements",
-    "functions_in",
-    "globals_of",
-    "graph_is_freed",
-    "has_values",
-    "is_a",
-    "is_array",
-    "is_descriptor",
-    "is_module",
-    "is_plain_tensor",
-    "is_tensor",
-    "memory_of",
-    "names_and_texts",
-    "saved_names",
-    "shape_of",
-]
-
 Answer = TypeVar("Answer")
 
 ARRAYS = frozenset(("cupy", "jax", "jaxlib", "numpy", "pandas", "polars", "scipy"))  # their shape is cheap to ask

@@ -16,8 +16,6 @@ from .code import globals_assigned, variables_read
 from .held import ARRAYS, digest, elements
 from .reach import dict_of
 
-__all__ = ["described", "inputs_of"]
-
 _LONGEST = 100
 _MOST_ITEMS = 1000  # of a container that are looked at
 _DEEPEST = 2

@@ -15,22 +15,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol, Self, runtime_checkable
 
-__all__ = [
-    "TooLong",
-    "deadline",
-    "hear_interrupt",
-    "interrupt_of",
-    "interrupts_held",
-    "interrupts_let_through",
-    "NO_PROGRESS",
-    "Awaiting",
-    "CountingUp",
-    "MakingRoom",
-    "Progress",
-    "Watching",
-    "HeardProgress",
-]
-
 # ---- deadline --------------------------------------------------------------------------------------------------------
 # A bound on how long code of the user's may run, where the system has a timer for it.
 

@@ -16,32 +16,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "proc_text",
-    "thread_ids",
-    "thread_times",
-    "waited_for_core",
-    "THIS_MACHINE",
-    "SystemFiles",
-    "Limit",
-    "cgroup_figures",
-    "cpu_quota",
-    "memory_limit",
-    "throttled_share",
-    "ClockControl",
-    "clock_control",
-    "governor_text",
-    "HOOKS",
-    "active_hooks",
-    "called_by",
-    "NativeLibrary",
-    "native_libraries",
-    "cache_flusher",
-    "data_caches",
-    "last_level_cache",
-    "user_cache_folder",
-]
-
 # ---- proc_files ------------------------------------------------------------------------------------------------------
 # Small files of /proc, read without Python's text files and globbing: in a third of the time, about 6 us each.
 

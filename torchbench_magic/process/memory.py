@@ -15,8 +15,6 @@ from functools import cache
 
 from .machine import proc_text
 
-__all__ = ["LARGE", "give_back", "give_back_if_due", "give_back_with"]
-
 LARGE = 50_000
 """Events from which a profile is large: to give back the kilobyte of C++ that each took is a millisecond for 20 MB,
 where a profile of so many takes a second."""

@@ -18,20 +18,6 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
-__all__ = [
-    "Channel",
-    "CountingSink",
-    "Drops",
-    "SINK_CODES",
-    "Unclosable",
-    "close_channel",
-    "dropped_output",
-    "open_channel",
-    "output_to",
-    "replaced",
-    "shown",
-]
-
 # ---- sinks -----------------------------------------------------------------------------------------------------------
 
 _WARNING = re.compile(r"\S.*:\d+: \w*Warning: ")

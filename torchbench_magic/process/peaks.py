@@ -22,18 +22,6 @@ from .environment import Environment, read_environment
 from .interrupts import NO_PROGRESS, Progress
 from .machine import data_caches, user_cache_folder
 
-__all__ = [
-    "Peaks",
-    "BUSY",
-    "Probe",
-    "measure_peaks",
-    "streaming",
-    "undisturbed",
-    "working_sets",
-    "peaks_here",
-    "with_bandwidth_now",
-]
-
 # ---- peaks as a result has them --------------------------------------------------------------------------------------
 # What a machine reaches at most: arithmetic by dtype, bandwidth by working set, and the call of the smallest op.
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import sys
 from argparse import Namespace
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from types import (
     BuiltinMethodType,
     CodeType,
@@ -24,24 +25,8 @@ from types import (
 )
 from typing import Any
 
-from .code import closed_over, codes_within, globals_read, names_used, wrapped_by
+from .code import closed_over, codes_within, globals_read, names_used
 from .frame_owner import is_users_file
-
-__all__ = [
-    "PLAIN_HOLDERS",
-    "Found",
-    "ReachedObject",
-    "attributes_held",
-    "dict_of",
-    "is_users_class",
-    "is_users_module",
-    "own_attributes",
-    "reached",
-    "search",
-    "slot_values",
-    "slots_among",
-    "texts_used",
-]
 
 _MOST_OBJECTS, _MOST_ITEMS, _DEEPEST = 5_000, 1_000, 3
 _LONGEST_NAME = 60
@@ -49,6 +34,9 @@ PLAIN_HOLDERS = (SimpleNamespace, Namespace)
 """Classes of the standard library whose instances only hold what the user gives them."""
 _GIVEN_TO_LOADERS = {"dataset", "datasets", "sampler", "batch_sampler", "_dataset_fetcher", "dataset_iter"}
 """Attributes of DataLoaders, their iterators and datasets made of others, that lead to what the user gave them."""
+_DICTS = (dict, OrderedDict)
+_HOOKS = "_hooks"
+"""Part of the names of the dicts in which modules and optimizers keep their hooks of every kind."""
 
 
 @dataclass(frozen=True)
@@ -170,24 +158,35 @@ def _functions_of(value: Any) -> Iterator[FunctionType]:
     kind = value if issubclass(type(value), type) else type(value)
     for base in kind.__mro__:
         if is_users_class(base):
-            yield from (f for f in map(_unwrapped, vars(base).values()) if issubclass(type(f), FunctionType))
+            methods = chain.from_iterable(map(_unwrapped, vars(base).values()))
+            yield from (f for f in methods if issubclass(type(f), FunctionType))
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrapped(value: Any) -> tuple[Any, ...]:
     """What a method of a class, or a property, runs."""
     if type(value) in (staticmethod, classmethod):
-        return value.__func__
-    return value.fget if type(value) is property else value.func if type(value) is functools.cached_property else value
+        return (value.__func__,)
+    if type(value) is property:
+        return value.fget, value.fset
+    return (value.func,) if type(value) in (functools.cached_property, functools.partialmethod) else (value,)
 
 
 def _read_by(function: FunctionType) -> Iterator[tuple[str, Any, int]]:
     home = function.__globals__
     yield from ((name, home[name], 0) for name in sorted(globals_read(function.__code__)) if name in home)
-    yield from ((name, value, 0) for name, value in closed_over(function).items())
+    held = (part for part in function_parts(function) if part[0] != "attribute")
+    yield from ((name, value, 0 if how == "closure" else 1) for how, name, value in held)
+
+
+def function_parts(function: FunctionType) -> Iterator[tuple[str, str, Any]]:
+    """(how, name, value) of what a function holds: in its ``closure``, as a ``default``, as an ``attribute``."""
+    yield from (("closure", name, value) for name, value in closed_over(function).items())
     defaults = function.__defaults__ or ()
     arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
-    yield from ((name, value, 1) for name, value in zip(arguments[len(arguments) - len(defaults) :], defaults))  # noqa: B905
-    yield from ((name, value, 1) for name, value in (function.__kwdefaults__ or {}).items())
+    named = zip(arguments[len(arguments) - len(defaults) :], defaults, strict=False)
+    yield from (("default", name, value) for name, value in named)
+    yield from (("default", name, value) for name, value in (function.__kwdefaults__ or {}).items())
+    yield from (("attribute", name, value) for name, value in [*vars(function).items()])
 
 
 def _held_by(label: str, value: Any, depth: int) -> Iterator[tuple[str, Any, int]]:
@@ -211,10 +210,18 @@ def _held_by(label: str, value: Any, depth: int) -> Iterator[tuple[str, Any, int
         yield from ((label, item, depth) for item in (value.func, *value.args, *value.keywords.values()))
     elif issubclass(type(value), functools._lru_cache_wrapper):
         yield label, value.__wrapped__, depth
-    elif type(value) is FunctionType and wrapped_by(value) is not None:
-        yield label, wrapped_by(value), depth
+    elif type(value) in (set, frozenset) and len(value) <= _MOST_ITEMS:
+        yield from ((label, item, depth) for item in [*value])
+    elif type(value) is FunctionType:
+        is_users = is_users_file(value.__code__.co_filename)
+        for how, name, one in function_parts(value):
+            if name == "__wrapped__" or (how == "closure" and type(one) in _CALLED):  # what a library's decorator calls
+                yield label, one, depth
+            elif how == "attribute" and is_users:
+                yield f"{label}.{name}", one, depth
 
 
+_CALLED = (FunctionType, MethodType, functools.partial)
 _MADE_OF = {
     ("collections", "UserDict"): "data",
     ("collections", "UserList"): "data",
@@ -235,8 +242,8 @@ def _is_queue(kind: type) -> bool:
 
 
 def _attributes(label: str, value: Any, depth: int, mentioned: set[str]) -> Iterator[tuple[str, Any, int]]:
-    """The attributes, as far as they are mentioned, of a module or of an instance of a user's class, and the modules
-    within an ``nn.Module``."""
+    """The attributes, as far as they are mentioned, of a module or of an instance of a user's class; the modules within
+    an ``nn.Module``, its hooks and those of an optimizer."""
     if issubclass(type(value), ModuleType):
         there, is_users = vars(value), is_users_module(value)
         for name in sorted(mentioned & there.keys()):
@@ -259,7 +266,10 @@ def _attributes(label: str, value: Any, depth: int, mentioned: set[str]) -> Iter
         return
     for name, module in (inside.get("_modules") or {}).items():
         if module is not None:
-            yield f"{label}.{name}", module, depth
+            yield f"{label}.{name}", module, depth - 1  # however deep it lies
+    if "_modules" in inside or "param_groups" in inside:
+        kept = [held for name, held in inside.items() if type(held) in _DICTS and len(held) and _HOOKS in name]
+        yield from ((f"{label} (a hook)", hook, depth) for held in kept for hook in [*held.values()])
     if any(kind.__module__.startswith("torch.utils.data.") for kind in type(value).__mro__):
         yield from ((f"{label}.{name}", inside[name], depth) for name in sorted(_GIVEN_TO_LOADERS & inside.keys()))
     if own_attributes(value) is not None:

@@ -27,27 +27,6 @@ from . import send_modules
 from .send_modules import ALL_NAMES, Loaded, contents, description, looked_up_names
 from .settings import modes
 
-__all__ = [
-    "FOR_COUNTING",
-    "FOR_TIMING",
-    "Purpose",
-    "standard_stream",
-    "what_stays",
-    "check_process_state",
-    "reduced_optimizer",
-    "reduced_tensor",
-    "Parcel",
-    "Storages",
-    "CannotTravel",
-    "Globals",
-    "PicklingFinds",
-    "Stays",
-    "reduced_object",
-    "by_value",
-    "pack_variables",
-    "unpack_variables",
-]
-
 # ---- purpose ---------------------------------------------------------------------------------------------------------
 # What variables travel for, and how an error says so.
 

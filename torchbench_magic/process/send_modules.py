@@ -18,24 +18,6 @@ from typing import Any
 from .code import codes_within
 from .frame_owner import is_library_file
 
-__all__ = [
-    "reduced_extension",
-    "Guard",
-    "cached",
-    "check_same_in_notebook",
-    "made_module",
-    "original",
-    "put_in_place",
-    "viewed",
-    "ALL_NAMES",
-    "Loaded",
-    "Replaced",
-    "contents",
-    "description",
-    "local_modules",
-    "looked_up_names",
-]
-
 # ---- extensions ------------------------------------------------------------------------------------------------------
 # Compiled extension modules of a notebook on their way to the counting process.
 #

@@ -313,9 +313,9 @@ def _anomaly_words(value: tuple[bool, bool], than: tuple[bool, bool]) -> str:
 
 
 # ---- modes -----------------------------------------------------------------------------------------------------------
-# Modes of torch (`TorchDispatchMode`, `TorchFunctionMode`) are code of the user's, and so is the ``__torch_function__``
+# Modes of torch (`TorchDispatchMode`, ``TorchFunctionMode``) are code of the user's, and so is the ``__torch_function__``
 # of a tensor's class: torch runs both for whatever is asked of a tensor. They are on where the user's code runs. What
-# measures asks without them, as a `FakeTensorMode` answers with tensors that have no values.
+# measures asks without them, as a ``FakeTensorMode`` answers with tensors that have no values.
 #
 # Private to torch: what `torch.utils._python_dispatch` and `torch.overrides` have to read and change a stack of modes,
 # and what `torch._C` has to switch ``__torch_function__`` off and on.

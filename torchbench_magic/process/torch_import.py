@@ -14,8 +14,6 @@ from types import ModuleType
 
 from torchbench_magic.errors import MissingTool
 
-__all__ = ["OLDEST", "import_torch"]
-
 OLDEST = (2, 8)
 _MOST_SAID = 200
 _known: dict[str, str] = {}

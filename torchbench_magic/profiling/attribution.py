@@ -20,33 +20,6 @@ from .line_events import LineRecord
 from .recording import Scripted
 from .segments import NO_LINE, Codes, LineTree, Segments, ThreadJoin, ancestors, lay_over, nest, repeats, replay
 
-__all__ = [
-    "nodes_before_gradients",
-    "COMPILED_REGION",
-    "COMPILING",
-    "gather_compiling",
-    "FORKED",
-    "Forking",
-    "lines_of_forks",
-    "lines_of_parallel_regions",
-    "Joined",
-    "RunThreads",
-    "ThreadJoin",
-    "join_ops_and_lines",
-    "sums",
-    "without_repeats",
-    "LAUNCHES",
-    "DeviceTime",
-    "Launches",
-    "attribute_device_time",
-    "find_launches",
-    "Bytes",
-    "HostBytes",
-    "attribute_bytes",
-    "attribute_host_bytes",
-    "highest",
-]
-
 # ---- gradients -------------------------------------------------------------------------------------------------------
 # Which backward node made a gradient that is then accumulated into a parameter's ``.grad``.
 #

@@ -15,25 +15,6 @@ from .events import Events
 from .module_calls import ModuleRecord
 from .segments import LineTree, Nesting, Slices, ThreadJoin, ancestors, lay_over, nest
 
-__all__ = [
-    "FUNCTION",
-    "KINDS",
-    "LINE",
-    "MODULE",
-    "OP",
-    "RANGE",
-    "THREAD",
-    "Places",
-    "Things",
-    "input_count",
-    "things_of",
-    "Caused",
-    "caused_frames",
-    "modules_of_ops",
-    "CallTree",
-    "call_tree",
-]
-
 # ---- tree_frames -----------------------------------------------------------------------------------------------------
 # The call tree as it grows: finds, or makes, the frame for a stack.
 

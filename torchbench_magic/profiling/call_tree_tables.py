@@ -17,24 +17,6 @@ from torchbench_magic.printable import escaped
 from .schema import FRAME_COLUMNS, MODULE_COLUMNS, OP_COLUMNS, PYTHON_COLUMNS, frame_of
 from .trace import Source, line_text
 
-__all__ = [
-    "inclusive",
-    "is_tree",
-    "sum_of_frames",
-    "is_sampled_tree",
-    "sum_of_sampled",
-    "modules_of",
-    "compiled_from",
-    "runs_as_it_is",
-    "ops_by_stack",
-    "STACK_METRICS",
-    "folded",
-    "metric_column",
-    "write_stacks",
-    "calls_of",
-    "full_name",
-]
-
 # ---- call_trees ------------------------------------------------------------------------------------------------------
 # Call trees as tables: whether one is sound, sums along it, and several added up.
 

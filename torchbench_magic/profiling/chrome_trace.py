@@ -50,20 +50,6 @@ from .segments import Codes
 from .tables import lay_out
 from .trace import KINDS, Source, Trace, Track, line_ranges, node_sources
 
-__all__ = [
-    "TraceFile",
-    "FRAMES",
-    "StoredTrace",
-    "read_chrome_events",
-    "is_own_frame",
-    "record_of_frames",
-    "load_trace",
-    "LAYOUT",
-    "OWN_KEY",
-    "embedded_profile",
-    "write_chrome_trace",
-]
-
 # ---- trace_file ------------------------------------------------------------------------------------------------------
 # A Chrome trace read as a stream: event by event, so that a file takes the memory of its columns, not of its objects.
 #

@@ -19,16 +19,6 @@ from torchbench_magic.units import count, interval, ratio, seconds_text
 from .profile import Profile, ProfilerCost
 from .recording import SOURCE_MODULES, RecordedRun, torch_threads
 
-__all__ = [
-    "MICROSECONDS",
-    "microseconds_here",
-    "EventNumbers",
-    "cost_doubt",
-    "profiler_cost",
-    "Repeats",
-    "with_repeats",
-]
-
 # ---- recording_costs -------------------------------------------------------------------------------------------------
 # What recording adds to a run, per event: a small table, and what it comes to for a profile.
 #

@@ -19,8 +19,6 @@ from torchbench_magic.timing.identity import environment_differences, input_diff
 from .profile import NOT_ATTRIBUTED, VOIDING, Profile, processor_silenced_by, silenced_by
 from .trace import Source
 
-__all__ = ["DIFF_LINE_COLUMNS", "DIFF_OP_COLUMNS", "ProfileDiff"]
-
 _SPOILS = VOIDING - {"partial", "no-lines"}
 """Kinds of doubts about one profile that are doubts about the comparison too. Of these two it has words of its own."""
 _ALIKE = 0.6  # of the characters: an edited line is taken for the same one, as `difflib.get_close_matches` does

@@ -34,8 +34,6 @@ from .diff import ProfileDiff
 from .lines_view import MOST_SHOWN, unfolding
 from .ops_view import op_text
 
-__all__ = ["document", "place_in_other"]
-
 _ROWS = 40
 _LONGEST_NAME = 24
 _LEAST_SHARE = 0.001  # of the longer wall time: rows with less in both, and no bytes, are counted

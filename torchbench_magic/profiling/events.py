@@ -19,14 +19,6 @@ from torchbench_magic.arrays import Ints
 
 from .kineto import collector_paused, event_getters, tree_types
 
-__all__ = [
-    "number_blocks",
-    "ON_DEVICE",
-    "Events",
-    "OpInputs",
-    "read_events",
-]
-
 # ---- freed_blocks ----------------------------------------------------------------------------------------------------
 # Finds the allocation of each free. Kineto's memory events do not hold addresses; the nodes of its tree do.
 

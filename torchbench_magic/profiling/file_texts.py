@@ -27,18 +27,6 @@ from torchbench_magic.errors import OptionError
 from torchbench_magic.process.code import closed_over, codes_within
 from torchbench_magic.process.frame_owner import is_library_file
 
-__all__ = [
-    "names_around",
-    "names_in",
-    "RecordedFiles",
-    "resolve_lines_of",
-    "Statements",
-    "read_statements",
-    "FileTexts",
-    "texts_of",
-    "Recompiled",
-]
-
 # ---- variable_names --------------------------------------------------------------------------------------------------
 # Which variables code can name: what it uses of them, and what they hold.
 

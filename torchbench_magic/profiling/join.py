@@ -41,16 +41,6 @@ from .segments import NO_LINE, Codes, nest
 from .sources import Cells, CodeSources, ProfiledBody
 from .trace import EVENT_COLUMNS, KINDS, NODE_COLUMNS, SEGMENT_COLUMNS, Source, Trace, Track, compact
 
-__all__ = [
-    "Dropped",
-    "RunEvents",
-    "read_run",
-    "JoinedRun",
-    "join_run",
-    "join_the_rest",
-    "trace_of",
-]
-
 # ---- run_events ------------------------------------------------------------------------------------------------------
 # The events of a run as all else reads them: by the system's clock, each compilation one range, within the budget.
 #

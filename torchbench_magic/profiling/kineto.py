@@ -73,32 +73,6 @@ from torchbench_magic.process.device import note_tracer
 from torchbench_magic.process.held import memory_of
 from torchbench_magic.process.interrupts import Progress
 
-__all__ = [
-    "event_getters",
-    "torch_profiler_runs",
-    "marker",
-    "new_profiler",
-    "profiler_type",
-    "records_cuda",
-    "range_type",
-    "results_of",
-    "step_range",
-    "stop_nameless",
-    "tree_types",
-    "collector_paused",
-    "Reporter",
-    "log_level",
-    "memory_reporter",
-    "allocator_silenced",
-    "profiler_silenced",
-    "stop_leaked",
-    "OlderBlocks",
-    "living_blocks",
-    "without_overrides",
-    "Kineto",
-    "make_ready",
-]
-
 # ---- torch_profiler --------------------------------------------------------------------------------------------------
 # The one place that knows torch's profiler by its private names: what is assumed of each, and what if it is missing.
 # More in the head of this file.

@@ -19,28 +19,6 @@ from threading import get_native_id
 from types import CodeType, FrameType
 from typing import Any, Protocol, Self
 
-__all__ = [
-    "LEAVE",
-    "MANY",
-    "NO_LIMIT",
-    "RESUMABLE",
-    "RESUMED",
-    "SOMEWHERE",
-    "SUSPEND",
-    "Callers",
-    "CodeBook",
-    "LineRecord",
-    "Stream",
-    "Watch",
-    "entered",
-    "entered_code",
-    "SettraceSource",
-    "MonitoringSource",
-    "free_tool",
-    "off_in_children",
-    "on_in_children",
-]
-
 # ---- streams ---------------------------------------------------------------------------------------------------------
 # What a line source writes down: per thread, one flat record of (time, mark) pairs.
 #

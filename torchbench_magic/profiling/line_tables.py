@@ -21,15 +21,6 @@ from .schema import LINE_COLUMNS, OP_COLUMNS, frame_of
 from .segments import NO_LINE, ancestors
 from .trace import Source
 
-__all__ = [
-    "Line",
-    "LineRows",
-    "line_rows",
-    "place_columns",
-    "table_of_lines",
-    "table_of_ops",
-]
-
 # ---- line_rows -------------------------------------------------------------------------------------------------------
 # The rows of ``.lines``: which nodes of the line tree are the same line.
 

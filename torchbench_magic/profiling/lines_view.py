@@ -45,17 +45,6 @@ from .ops_view import STEP_RANGE, grouped, op_text, shapes_text
 from .profile import Profile
 from .trace import Source
 
-__all__ = [
-    "inside_line",
-    "range_in_words",
-    "MOST_SHOWN",
-    "first_insights",
-    "insights_table",
-    "unfolding",
-    "Annotated",
-    "lines_table",
-]
-
 # ---- inside_line -----------------------------------------------------------------------------------------------------
 # What holds the time of one line: the modules, ranges and backward passes that run below it.
 

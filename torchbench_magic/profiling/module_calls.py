@@ -28,8 +28,6 @@ import numpy as np
 from torchbench_magic.arrays import Ints
 from torchbench_magic.profiling.loops.hooks import OuterCalls
 
-__all__ = ["ModuleCalls", "ModuleRecord"]
-
 _Held = list[tuple[str, Any]]  # (path, module)
 _OF_COMPILER = "_LazyGraphModule"  # base of the graphs that torch.compile makes, not of those a user traces
 _COMPILED = "_orig_mod"  # the submodule in which torch.compile keeps the module that it compiled

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-__all__ = ["with_missing_getters"]
-
 _RUNTIME = re.compile(r"(cuda|hip|cu)[A-Z]\w*$")
 _TRACERS_OWN = re.compile(
     r"Activity Buffer|Buffer Flush|Lazy Function|Runtime Triggered|Instrumentation|Resource|Command Buffer"

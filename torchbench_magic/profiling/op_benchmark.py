@@ -23,19 +23,6 @@ from torchbench_magic.timing.task import Task
 from .call_tree_tables import full_name
 from .profile import Profile
 
-__all__ = [
-    "ArgumentError",
-    "RecordedCall",
-    "Tensor",
-    "arguments_of",
-    "given_arguments",
-    "operator_of",
-    "parsed_call",
-    "returned",
-    "benchmark_op",
-    "code_of",
-]
-
 # ---- call_arguments --------------------------------------------------------------------------------------------------
 # The arguments of a recorded op, rebuilt: tensors by shape, strides and dtype, scalars as they were recorded.
 #

@@ -41,30 +41,6 @@ from torchbench_magic.show.table import (
 from .call_tree_tables import ops_by_stack
 from .profile import Profile
 
-__all__ = [
-    "first_and_more",
-    "op_text",
-    "place",
-    "place_of",
-    "runs_text",
-    "shapes_text",
-    "chosen_key",
-    "line_name",
-    "links",
-    "GROUPINGS",
-    "Grouping",
-    "grouping_of",
-    "callers",
-    "modules_table",
-    "MOST_REST",
-    "SORT_KEYS",
-    "STEP_RANGE",
-    "grouped",
-    "is_backward",
-    "operations",
-    "sort_column",
-]
-
 # ---- place_names -----------------------------------------------------------------------------------------------------
 # How places, names and shapes are written, the same in every table of a profile.
 

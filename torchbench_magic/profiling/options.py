@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 
 from .schedule import Schedule
 
-__all__ = ["MAX_EVENTS", "ProfileOptions"]
-
 MAX_EVENTS = 5_000_000  # 80 MB of line events, 12 s to read torch's
 
 

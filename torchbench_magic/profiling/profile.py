@@ -25,7 +25,7 @@ from torchbench_magic.results import Doubt, Insight, Storable, hand_on, show, wi
 from torchbench_magic.timing.intervals import median_interval
 
 from .call_tree_tables import calls_of, is_sampled_tree, is_tree, modules_of, write_stacks
-from .options import MAX_EVENTS, ProfileOptions
+from .options import ProfileOptions
 from .schema import (
     ARGUMENT_COLUMNS,
     COMPILATION_COLUMNS,
@@ -37,19 +37,6 @@ from .schema import (
     frame_of,
 )
 from .trace import Source, Trace, device_table, idle_gaps
-
-__all__ = [
-    "MAX_EVENTS",
-    "NOT_ATTRIBUTED",
-    "Profile",
-    "ProfileOptions",
-    "ProfilerCost",
-    "Source",
-    "VOIDING",
-    "processor_silenced_by",
-    "settled",
-    "silenced_by",
-]
 
 # ---- profile ---------------------------------------------------------------------------------------------------------
 # What one profiled run of a cell gave: time and bytes per line and per op.

@@ -20,13 +20,6 @@ from .ops_view import place_of
 from .options import ProfileOptions
 from .profile import Profile
 
-__all__ = [
-    "facts",
-    "facts_of_diff",
-    "compiling_as_json",
-    "loop_as_json",
-]
-
 # ---- compiling_and_loops ---------------------------------------------------------------------------------------------
 # What ``torch.compile`` did in a profile, and the phases of its training loop, as JSON has them.
 

@@ -45,8 +45,6 @@ from .sources import Cells, ProfiledBody, libraries_called
 from .steps import SteppedRun, sum_of_cycles
 from .warnings import did_not_begin, doubts_of_steps
 
-__all__ = ["Asked", "Outcome", "profile", "profile_body", "profile_body_async"]
-
 no_cells: Cells = lambda file: None
 
 _numbers = itertools.count(1)

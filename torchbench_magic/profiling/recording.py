@@ -41,26 +41,6 @@ from .line_events import NO_LIMIT, Callers, LineRecord, Watch
 from .module_calls import ModuleCalls, ModuleRecord
 from .options import ProfileOptions
 
-__all__ = [
-    "CpuReading",
-    "busy_threads",
-    "kernel_threads",
-    "pool_threads",
-    "python_threads",
-    "read_cpu",
-    "unseen_cpu_seconds",
-    "Scripted",
-    "read_scripted",
-    "SOURCE_MODULES",
-    "LineSource",
-    "NoLines",
-    "choose_line_source",
-    "hide_from_compiler",
-    "RecordedRun",
-    "check_counts",
-    "torch_threads",
-]
-
 # ---- user_threads ----------------------------------------------------------------------------------------------------
 # Which threads are the user's, and what processor time they took.
 

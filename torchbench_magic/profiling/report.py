@@ -46,11 +46,6 @@ from .tables import lay_out
 from .trace import share_of_devices
 from .warnings import doubts_of_holders, find_doubts
 
-__all__ = [
-    "report",
-    "InputsOfBody",
-]
-
 # ---- profile_of_run --------------------------------------------------------------------------------------------------
 # From a finished run to a `Profile`.
 

@@ -9,8 +9,6 @@ from typing import Self
 
 from torchbench_magic.errors import OptionError
 
-__all__ = ["Action", "Schedule"]
-
 
 class Action(Enum):
     """What the profiler does in a step, by the names of ``torch.profiler.ProfilerAction``."""

@@ -13,24 +13,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-__all__ = [
-    "ALIVE_COLUMNS",
-    "ARGUMENT_COLUMNS",
-    "COMPILATION_COLUMNS",
-    "GRAPH_BREAK_COLUMNS",
-    "HOLDER_COLUMNS",
-    "LINE_COLUMNS",
-    "LOOP_COLUMNS",
-    "MEMORY_COLUMNS",
-    "MODULE_COLUMNS",
-    "OP_COLUMNS",
-    "PEAK_COLUMNS",
-    "PROFILE_TABLES",
-    "PYTHON_COLUMNS",
-    "WORKER_COLUMNS",
-    "frame_of",
-]
-
 _TEXT, _COUNT, _MAYBE, _SECONDS = "object", "int64", "Int64", "float64"
 
 LINE_COLUMNS: dict[str, str] = {

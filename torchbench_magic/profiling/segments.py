@@ -17,21 +17,6 @@ from torchbench_magic.process.dynamo import is_compiled
 from .file_texts import Statements
 from .line_events import LEAVE, RESUMED, SOMEWHERE, SUSPEND, Stream, entered_code
 
-__all__ = [
-    "NO_LINE",
-    "Codes",
-    "LineTree",
-    "Segments",
-    "replay",
-    "Nesting",
-    "Slices",
-    "ancestors",
-    "lay_over",
-    "nest",
-    "repeats",
-    "ThreadJoin",
-]
-
 # ---- segments --------------------------------------------------------------------------------------------------------
 # From streams of line events to a tree of lines, and to the line that is active at any moment of a thread.
 

@@ -19,29 +19,12 @@ from typing import Any
 
 from torchbench_magic.cell_text import CellText
 from torchbench_magic.process.dynamo import RESUMED, is_compiled
+from torchbench_magic.process.reach import dict_of
 from torchbench_magic.results import Doubt
 
 from .file_texts import Recompiled, Statements, read_statements, texts_of
 from .profile import Profile
 from .trace import Source
-
-__all__ = [
-    "FUNCTIONS",
-    "StatementPlace",
-    "bound_in",
-    "call_name",
-    "calls_in",
-    "is_torch_call",
-    "leaves_for_numpy",
-    "may_wait_for_threads",
-    "place_in",
-    "parsed_text",
-    "libraries_called",
-    "Cells",
-    "CodeSources",
-    "ProfiledBody",
-    "sources_of",
-]
 
 # ---- source_trees ----------------------------------------------------------------------------------------------------
 # What the text of a line says: its statement, the loop it stands in, the calls it makes and what those can be.
@@ -491,14 +474,16 @@ def _recompiled(text: str, file: str) -> Recompiled:
 
 def _is_compiled_plainly(file: str) -> bool:
     """Whether Python's own loader compiled the file: what it makes is what the text compiles to."""
+    loaders = (type(names.get("__loader__")) for names in _modules_of(file))
+    return next(loaders, importlib.machinery.SourceFileLoader) is importlib.machinery.SourceFileLoader
+
+
+def _modules_of(file: str) -> Iterator[dict[str, Any]]:
+    """The names of each module of a file."""
     for module in list(sys.modules.values()):
-        try:
-            names = object.__getattribute__(module, "__dict__")
-        except (AttributeError, TypeError):
-            continue
-        if names.get("__file__") == file:
-            return type(names.get("__loader__")) is importlib.machinery.SourceFileLoader
-    return True
+        names = dict_of(module)
+        if type(names) is dict and names.get("__file__") == file:
+            yield names
 
 
 def _may_have_changed(file: str) -> bool:
@@ -513,15 +498,10 @@ def _may_have_changed(file: str) -> bool:
 def added_by_autoreload(file: str) -> list[str]:
     """Functions of the modules of a file that IPython added after an edit: it compiles these as ``<string>``."""
     found: list[str] = []
-    for module in list(sys.modules.values()):
-        try:
-            names = object.__getattribute__(module, "__dict__")
-        except (AttributeError, TypeError):
-            continue
-        if names.get("__file__") == file:
-            functions = [each for each in list(names.values()) if type(each) is FunctionType]
-            ours = [each for each in functions if each.__module__ == names.get("__name__")]
-            found += [each.__qualname__ for each in ours if each.__code__.co_filename == "<string>"]
+    for names in _modules_of(file):
+        functions = [each for each in list(names.values()) if type(each) is FunctionType]
+        ours = [each for each in functions if each.__module__ == names.get("__name__")]
+        found += [each.__qualname__ for each in ours if each.__code__.co_filename == "<string>"]
     return list(dict.fromkeys(found))
 
 

@@ -35,20 +35,6 @@ from .schedule import Action
 from .schema import LINE_COLUMNS, OP_COLUMNS, frame_of
 from .trace import one_after_the_other
 
-__all__ = [
-    "SteppedRun",
-    "going",
-    "left",
-    "loop",
-    "loop_async",
-    "step",
-    "step_num",
-    "mark_loop",
-    "traces_into",
-    "highest_cycle",
-    "sum_of_cycles",
-]
-
 # ---- steps -----------------------------------------------------------------------------------------------------------
 # Long jobs: the steps of a body, of which a schedule says which are recorded.
 #

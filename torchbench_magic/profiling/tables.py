@@ -23,11 +23,6 @@ from .schema import FRAME_COLUMNS, frame_of
 from .segments import NO_LINE
 from .trace import Source
 
-__all__ = [
-    "lay_out",
-    "frame_table",
-]
-
 # ---- frame_table -----------------------------------------------------------------------------------------------------
 # ``Profile.frames``: the call tree as a table.
 

@@ -22,8 +22,6 @@ from .call_tree_tables import ops_by_stack
 from .ops_view import grouped, sort_column
 from .profile import Profile
 
-__all__ = ["table"]
-
 _WIDTH, _NAME, _SHAPES, _SOURCE = 12, 55, 80, 75  # characters of columns, as in torch
 _TIME_UNITS = {"s": 1e6, "ms": 1e3, "us": 1.0}
 _FLOPS = ("FLOPs", "KFLOPs", "MFLOPs", "GFLOPs", "TFLOPs", "PFLOPs")

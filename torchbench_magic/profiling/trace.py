@@ -16,32 +16,6 @@ from torchbench_magic.arrays import Ints
 
 from .schema import frame_of
 
-__all__ = [
-    "EVENT_COLUMNS",
-    "KINDS",
-    "NODE_COLUMNS",
-    "SEGMENT_COLUMNS",
-    "TRACE_TABLES",
-    "Trace",
-    "Track",
-    "compact",
-    "Source",
-    "line_text",
-    "node_sources",
-    "LineRanges",
-    "line_ranges",
-    "DEVICE_COLUMNS",
-    "IDLE_COLUMNS",
-    "busy_stretches",
-    "device_table",
-    "host_waits",
-    "idle_gaps",
-    "idle_share",
-    "share_of_devices",
-    "waited_for",
-    "one_after_the_other",
-]
-
 # ---- trace -----------------------------------------------------------------------------------------------------------
 # What happened when: the events of one profiled run in compact columns.
 #

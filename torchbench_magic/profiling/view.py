@@ -34,15 +34,6 @@ from .ops_view import (
 from .profile import Profile
 from .trace import host_waits, idle_share, share_of_devices, waited_for
 
-__all__ = [
-    "device_clause",
-    "idle_footer",
-    "percent_text",
-    "waiting_clause",
-    "check_keys",
-    "document",
-]
-
 # ---- device_clauses --------------------------------------------------------------------------------------------------
 # What a device did in a profile, in clauses of the sentence and a line of the footer: where the time depends on it,
 # where the host waits for it, when it stood idle.

@@ -36,16 +36,6 @@ from .sources import may_wait_for_threads, place_in
 from .steps import SteppedRun
 from .trace import Source
 
-__all__ = [
-    "doubts_of_load",
-    "waits_of_a_line",
-    "did_not_begin",
-    "doubts_of_holders",
-    "doubts_of_steps",
-    "find_doubts",
-    "worked_on",
-]
-
 # ---- machine_load ----------------------------------------------------------------------------------------------------
 # What a profile says of the machine that its body ran on: that threads waited for a core, and who had it.
 

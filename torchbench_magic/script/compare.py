@@ -26,12 +26,6 @@ from torchbench_magic.timing.processes import compare_in_processes
 from torchbench_magic.timing.run import compare_bodies
 from torchbench_magic.timing.task import Task
 
-__all__ = [
-    "Called",
-    "check_named",
-    "compare",
-]
-
 # ---- script_alternatives ---------------------------------------------------------------------------------------------
 # What a script hands to `compare`: statements as text, and callables, which become the statement that calls them.
 

@@ -12,32 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from torchbench_magic.printable import printable
-
 from .table import Table
-
-__all__ = [
-    "Document",
-    "Drawn",
-    "MOST_DOUBTS",
-    "Phrase",
-    "Style",
-    "StyledText",
-    "Unfolding",
-    "backticked",
-    "clipped",
-    "clipped_apart",
-    "code",
-    "plain",
-    "printable",
-    "of_result",
-    "shown_as",
-    "Region",
-    "Span",
-    "coloured",
-    "regions",
-    "shown_lines",
-]
 
 # ---- document --------------------------------------------------------------------------------------------------------
 # What every result looks like, top to bottom: the sentence, the tables, the doubts, the footer.

@@ -17,18 +17,6 @@ from .document import Document, StyledText, Unfolding, clipped
 from .javascript import data_script, packed_text
 from .table import Cell, Column, Group, Rest, Row, Table
 
-__all__ = [
-    "attribute",
-    "drawing_id",
-    "fitted",
-    "mounted",
-    "script_data",
-    "stored",
-    "LONGEST_TEXT",
-    "as_dict",
-    "as_json",
-]
-
 # ---- mounting --------------------------------------------------------------------------------------------------------
 # What a module of ``static/`` draws: its element, and the script that leaves the data of it on the page.
 

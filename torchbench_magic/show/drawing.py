@@ -16,28 +16,9 @@ from torchbench_magic.printable import printable
 
 from .document import clipped
 from .document_json import attribute
-from .table import HUES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-__all__ = [
-    "AxisScale",
-    "round_ticks",
-    "scale_of",
-    "figure",
-    "svg_text",
-    "tenths",
-    "theme",
-    "CURVE_HUES",
-    "literal",
-    "new_axes",
-    "MOST_VALUES",
-    "histogram",
-    "span_of",
-    "span_text",
-    "values",
-]
 
 # ---- scales ----------------------------------------------------------------------------------------------------------
 # Axes of a drawn curve: where a value lies between the ends, and which values are written beside it.
@@ -103,32 +84,9 @@ def round_ticks(low: float, high: float) -> tuple[float, ...]:
 
 
 # ---- svg -------------------------------------------------------------------------------------------------------------
-# What pictures in static SVG share: the colours of both themes, and text.
-#
-# Colours stand twice: in a style element, which follows the theme, and as attributes (``fill``, ``stroke``) that are
-# read where style is not let through: without them all is black, on night too. Text is of the colour around it there.
+# What pictures in static SVG share: their frame, and text.
 
-_COLOURS = {  # variables of the front ends, the first that is known; and what stands in for them on white and on black
-    "bg": ("--jp-layout-color0,var(--vscode-editor-background,", "#fff", "#111"),
-    "bg2": ("--jp-layout-color2,", "#eef0f2", "#2a2c2f"),
-    "ink0": ("--jp-ui-font-color0,var(--vscode-foreground,", "#000", "#fff"),
-    "ink1": ("--jp-ui-font-color1,var(--vscode-foreground,", "#212428", "#dfe1e4"),
-    "ink2": ("--jp-ui-font-color2,var(--vscode-descriptionForeground,", "#666b72", "#9da2a9"),
-    "rule1": ("--jp-border-color1,var(--vscode-panel-border,", "#bfc3c8", "#4d5157"),
-    "rule2": ("--jp-border-color2,var(--vscode-panel-border,", "#e3e5e8", "#2b2e32"),
-}
 _LEAST = 520  # px: narrower, the letters of the widest picture can hardly be read
-
-
-def theme(box: str, names: tuple[str, ...], own: str) -> str:
-    """Rules that give ``box`` the colours of these names as variables, light and dark, and its ``own`` declarations."""
-    light, dark = (";".join(f"--_{name}:{_COLOURS[name][at]}" for name in names) for at in (1, 2))
-    known = ";".join(
-        f"--{name}:var({first}var(--_{name}){')' * (1 + first.count('('))}"
-        for name, (first, _, _) in _COLOURS.items()
-        if name in names
-    )
-    return f"{box}{{{light};{known};{own}}}@media(prefers-color-scheme:dark){{{box}{{{dark}}}}}"
 
 
 def tenths(pixels: float) -> str:
@@ -169,7 +127,6 @@ def figure(
 # ---- axes ------------------------------------------------------------------------------------------------------------
 # What the plots with matplotlib have in common. matplotlib is imported when one is drawn.
 
-CURVE_HUES = tuple(HUES[of] for of in ("other", "torch", "python", "memory", "backward", "slower"))
 _LONGEST = 60
 
 

@@ -27,8 +27,6 @@ from .table import BuiltColumn, Cell, Column, built_table, texts
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["KINDS", "MOST_BYTES", "FlameGraph", "Measure", "flame_document", "shortened_key"]
-
 MOST_BYTES = 100_000
 KINDS: dict[str, tuple[str, str]] = {
     "line": ("line", "notebook line"),

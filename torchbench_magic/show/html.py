@@ -16,19 +16,8 @@ from . import document_json
 from .document import Document, StyledText, Unfolding, clipped
 from .document_json import attribute, mounted, stored
 from .javascript import es_module, is_own_page, own_page, together, with_modules
-from .table import HUES, Cell, Column, Row, Table
-
-__all__ = [
-    "MOST_BYTES",
-    "around",
-    "in_frame",
-    "module",
-    "page",
-    "render",
-    "static",
-    "box_class",
-    "boxed",
-]
+from .palette import ALARM, GREY, HUES
+from .table import Cell, Column, Row, Table
 
 # ---- html ------------------------------------------------------------------------------------------------------------
 # text/html: a static table that carries every number, and beside it the module that makes it live.
@@ -53,7 +42,7 @@ _QUOTED = re.compile(r'="([\w.#%:(),+-]+)"(?=[ >])')  # needless quotes, which t
 _BOX = "display:inline-block;height:8px;width"
 _RIGHT, _LEFT = " align=right", " style=text-align:left"  # notebooks align all to the right, pages to the left
 _THINNEST = 2  # px of a bar: a thinner one is not seen, and its number stands beside it
-_DOUBT = "border-left:3px solid #cf4f2c;padding-left:9px"
+_DOUBT = f"border-left:3px solid {ALARM};padding-left:9px"
 
 
 def render(document: Document, *, most_bytes: int = MOST_BYTES) -> str:
@@ -87,7 +76,7 @@ def around(fragment: str, title: str) -> str:
         f"<title>{said}</title>"
         "<style>:root{color-scheme:light dark}body{margin:16px 20px;font:13px/20px sans-serif}"
         "table{border-collapse:collapse;font-size:12.5px}th{font-weight:400;vertical-align:bottom;line-height:15px}"
-        "td,th{padding:0 8px 0 0}tbody tr:first-child>*{border-top:1px solid #7b8087}"
+        f"td,th{{padding:0 8px 0 0}}tbody tr:first-child>*{{border-top:1px solid {GREY}}}"
         "@media (prefers-color-scheme:dark){body{background:#111;color:#dfe1e4}}"
         "h1{position:absolute;width:1px;height:1px;margin:0;overflow:hidden;clip-path:inset(50%)}</style>"
         f"<body><main><h1>{said}</h1>{with_modules(fragment)}</main></body></html>"
@@ -171,7 +160,7 @@ def _table(table: Table) -> str:
     head = "".join(_head(column) for _, column in shown)
     rows = []
     for nth, group in enumerate(table.groups):
-        line = ' style="border-top:1px solid #7b808766"' if nth else ""
+        line = f' style="border-top:1px solid {GREY}66"' if nth else ""
         if group.title and group.sums:
             words = " ".join(_text(part) for part in (group.title, group.note) if part)
             sums = list(zip(shown, places, strict=True))[1:]
@@ -197,7 +186,7 @@ def _table(table: Table) -> str:
 
 def _total(row: Row, shown: list[tuple[int, Column]], places: list[int]) -> str:
     cells = (_cell(row.cells[at], column, place) for (at, column), place in zip(shown, places, strict=True))
-    return f'<tr style="border-top:1px solid #7b8087">{"".join(cells)}</tr>'
+    return f'<tr style="border-top:1px solid {GREY}">{"".join(cells)}</tr>'
 
 
 def _head(column: Column) -> str:

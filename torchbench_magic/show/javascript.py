@@ -15,20 +15,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Protocol
 
-__all__ = [
-    "Page",
-    "data_script",
-    "es_module",
-    "is_own_page",
-    "own_page",
-    "packed_text",
-    "self_unpacking",
-    "shown_on",
-    "together",
-    "versioned",
-    "with_modules",
-]
-
 # The modules of ``static/`` as text: as an output brings them to its page, and as a widget has them.
 #
 # An output of 5 KB must not carry 40 KB of the same script in each cell. So an output names the modules that draw it,

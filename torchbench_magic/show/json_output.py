@@ -17,22 +17,6 @@ from torchbench_magic.results import Doubt, Insight, show
 
 from .document import clipped, plain
 
-__all__ = [
-    "LONGEST_TEXT",
-    "finite_number",
-    "plain_value",
-    "rows_of",
-    "strict_json",
-    "insights_as_json",
-    "FEW",
-    "FEW_BYTES",
-    "FORMAT",
-    "LEAST_BYTES",
-    "MOST_BYTES",
-    "VERSION",
-    "to_json",
-]
-
 # ---- plain_values ----------------------------------------------------------------------------------------------------
 # Values as strict JSON has them: no NaN and no infinity, no numpy, texts of others of bounded length.
 

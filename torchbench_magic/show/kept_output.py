@@ -14,8 +14,6 @@ import ipywidgets
 
 from .html import in_frame
 
-__all__ = ["CONTROLS", "LIVE", "WITHOUT_KERNEL", "Lasting"]
-
 LIVE, CONTROLS = "torchbench-live", "torchbench-controls"  # classes: a widget of ours; those parts that Python answers
 WITHOUT_KERNEL = (
     f".{LIVE}.jupyter-widgets-disconnected::before,.{LIVE} .jupyter-widgets-disconnected::before{{display:none}}"

@@ -13,8 +13,6 @@ from torchbench_magic.printable import printable
 from .document import Document, StyledText
 from .table import Cell, Column, Table, dots_text
 
-__all__ = ["render", "short"]
-
 _MOST_ROWS = 500
 _ROWS_OF_SHORT = 40
 _Written = Callable[[list[str], list[list[str]], list[str]], str]  # (heads, rows, alignments) -> a table

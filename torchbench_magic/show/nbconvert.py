@@ -12,8 +12,6 @@ from typing import Any
 
 from nbconvert.preprocessors import Preprocessor
 
-__all__ = ["TablesOnly"]
-
 _OURS = re.compile(r'<div id="torchbench-|<script data-(?:needs|brings)=|<div class="torchbench-')
 _SCRIPTS = re.compile(r"<(script|style)\b.*?</\1>", re.DOTALL)
 

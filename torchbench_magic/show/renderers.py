@@ -13,8 +13,6 @@ from .document import Document
 from .html import boxed
 from .javascript import own_page, with_modules
 
-__all__ = ["bundle", "framed", "mimebundle", "to_html", "to_markdown", "to_text"]
-
 
 def _documents(result: object, options: dict[str, Any]) -> list[Document]:
     under = show(result, "under") if (type(result).__name__, "under") in TABLE else ()

@@ -12,32 +12,6 @@ import pandas as pd
 
 from torchbench_magic import units
 
-__all__ = [
-    "float_or_none",
-    "frame_rows",
-    "HUES",
-    "Axis",
-    "Cell",
-    "Column",
-    "ColumnKind",
-    "Group",
-    "Picture",
-    "Rest",
-    "Row",
-    "Table",
-    "Tone",
-    "dots_text",
-    "BuiltColumn",
-    "built_table",
-    "cells_of",
-    "columns_of",
-    "counted",
-    "measured_columns",
-    "rest_of",
-    "share",
-    "texts",
-]
-
 # ---- frame_rows ------------------------------------------------------------------------------------------------------
 # Rows of a DataFrame as plain mappings, the form in which views read a result.
 
@@ -65,16 +39,6 @@ ColumnKind = Literal[
 Tone = Literal["", "quiet", "strong", "faster", "slower", "torch", "python", "backward", "memory", "other"]
 Picture = tuple[object, ...]
 
-HUES: dict[str, str] = {
-    "torch": "#2468b0",
-    "python": "#d28a1a",
-    "backward": "#c583c4",
-    "memory": "#2ca184",
-    "other": "#7b8087",
-    "faster": "#2468b0",
-    "slower": "#cf4f2c",
-}
-"""Meaning -> its colour on white, where no theme is known."""
 PICTURES = ("bar", "change", "interval", "dots", "histogram")
 RIGHT = ("number", "range", "line")
 _DOTS = 15  # characters of a line of dots

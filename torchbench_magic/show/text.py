@@ -22,8 +22,6 @@ from torchbench_magic.printable import printable
 from .document import Document, plain
 from .table import Cell, Column, Group, Row, Table, dots_text
 
-__all__ = ["WIDTH", "columns_at_hand", "for_stdout", "render", "table_text"]
-
 WIDTH = 100  # columns where there is no terminal: a notebook, a file
 _NARROWEST, _WIDEST = 40, 160  # a table needs, and gains from, no less and no more
 MOST_ROWS = 200

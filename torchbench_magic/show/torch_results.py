@@ -38,18 +38,6 @@ if TYPE_CHECKING:
     from torch.profiler import profile
     from torch.utils.benchmark import CallgrindStats, Compare, FunctionCounts
 
-__all__ = [
-    "Document",
-    "document",
-    "callgrind_stats",
-    "compare_table",
-    "event_list",
-    "events_text",
-    "function_counts",
-    "measurement",
-    "profiler_averages",
-]
-
 # ---- compare_tables --------------------------------------------------------------------------------------------------
 # torch's Compare as a document: the figures of its text, in a table with units, groups and colours by meaning.
 

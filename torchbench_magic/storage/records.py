@@ -38,28 +38,6 @@ from torchbench_magic.timing.samples import Subject, Trial
 if TYPE_CHECKING:
     from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import CallgrindStats
 
-__all__ = [
-    "PackedColumn",
-    "check_packed_size",
-    "pack_columns",
-    "unpack_columns",
-    "VERSIONS",
-    "Record",
-    "decoded",
-    "encoded",
-    "state_of",
-    "comparison_from_record",
-    "comparison_record",
-    "from_record",
-    "to_record",
-    "profile_fingerprint",
-    "profile_of",
-    "profile_record",
-    "rank_fingerprint",
-    "rank_record",
-    "ranks_of",
-]
-
 # ---- packed_columns --------------------------------------------------------------------------------------------------
 # Columns of a table as compressed bytes and back, with everything about them checked on the way in.
 #

@@ -27,12 +27,6 @@ if TYPE_CHECKING:  # what has torch with it
     from torchbench_magic.timing.sweep import Point
     from torchbench_magic.timing.task import Task
 
-__all__ = [
-    "named_few",
-    "unlike_parts",
-    "Recording",
-]
-
 # ---- not_reused ------------------------------------------------------------------------------------------------------
 # Why a stored run does not answer what is asked: which part of it is not as it would be now.
 

@@ -45,17 +45,6 @@ from .records import (
     unpack_columns,
 )
 
-__all__ = [
-    "LAYOUT",
-    "Waiting",
-    "reading",
-    "writing",
-    "PATIENCE",
-    "Store",
-    "load",
-    "save",
-]
-
 # ---- sqlite_file -----------------------------------------------------------------------------------------------------
 # The file behind a store: opening it, its layout, and what can be wrong with it, said in one line each.
 #

@@ -27,8 +27,6 @@ from torchbench_magic.process.environment import Environment
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.samples import Subject
 
-__all__ = ["comparison_of_measurements", "load_torch_pickle"]
-
 _COMMON = "torch.utils.benchmark.utils.common"
 _TIMER = "torch.utils.benchmark.utils.valgrind_wrapper.timer_interface"
 _RECORDS = {

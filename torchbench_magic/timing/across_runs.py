@@ -43,35 +43,6 @@ from .verdict import (
 )
 from .warnings import doubts_of, is_co_loaded, is_held_up, is_load_known, was_quiet, with_doubts_of_its_own
 
-__all__ = [
-    "distinct",
-    "join_comparisons",
-    "join_processes",
-    "take",
-    "LAYOUT",
-    "LOADED",
-    "Home",
-    "is_unchanged",
-    "through_yardstick",
-    "yardstick_of",
-    "unlike_load",
-    "alone",
-    "apart",
-    "listed",
-    "name_in_doubt",
-    "reasons",
-    "thing_of",
-    "KernelRatios",
-    "of_several_kernels",
-    "ratios_by_kernel",
-    "with_kernels",
-    "AXIS",
-    "SideBy",
-    "rebase",
-    "side_by_side",
-    "since_last",
-]
-
 # ---- joined_comparisons ----------------------------------------------------------------------------------------------
 # Several comparisons as one: the points of a sweep, what was measured before an interrupt, the same in processes.
 

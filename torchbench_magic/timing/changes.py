@@ -21,16 +21,6 @@ from .iterators import at_end, is_used_up, rewinder, second_copy
 from .restore import HeldState, StateCopies, hold_equal_values, version
 from .written_objects import WrittenObjects
 
-__all__ = [
-    "InputCopies",
-    "MemoryGuard",
-    "Streams",
-    "Supplies",
-    "prints",
-    "TensorVersions",
-    "in_place",
-]
-
 # ---- watched_inputs --------------------------------------------------------------------------------------------------
 # Watches the inputs around each block (tensors, sizes of containers, memory) and restores them where asked.
 

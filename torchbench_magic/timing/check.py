@@ -27,8 +27,6 @@ from .plan import tolerances_asked
 from .task import Task
 from .used_up import what_happened
 
-__all__ = ["Agreement", "check_equal_results", "compared"]
-
 _MOST, _DEEPEST = 10_000, 100  # objects of a value, and one within the other
 _LONGEST = 60  # characters of a value that is said
 _ITSELF = (int, str, bytes, range, Enum, type, ModuleType, FunctionType, BuiltinFunctionType)

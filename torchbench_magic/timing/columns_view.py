@@ -20,29 +20,6 @@ from .comparison import Comparison
 from .used_up import said
 from .warnings import BUSY_PRESSURE, row_names, still_valid
 
-__all__ = [
-    "are_environments",
-    "engine_columns",
-    "engines_at_work",
-    "unpaired_definition",
-    "in_how_many",
-    "process_dots",
-    "LONGEST_NAME",
-    "alternative_name",
-    "changed_in_place",
-    "contaminated",
-    "doubt_lines",
-    "doubts_in_order",
-    "measured",
-    "nothing_done",
-    "placed_name",
-    "with_one_machine",
-    "calls_text",
-    "compiled_columns",
-    "compiled_definition",
-    "was_compiled",
-]
-
 # ---- on_engines ------------------------------------------------------------------------------------------------------
 # What engines measured, in a comparison: which engine, how loaded its host was, its versions, why it did not.
 

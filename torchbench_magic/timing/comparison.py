@@ -41,8 +41,6 @@ from .voids import JudgedRatio, Void, apart_by_work, judged_rounds, row_void, un
 if TYPE_CHECKING:
     from torch.utils.benchmark import Measurement
 
-__all__ = ["Comparison"]
-
 _SAMPLE_TYPES = {
     "round": "int64",
     "measurement": "int64",

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from .point_run import PointRun
 
-__all__ = ["with_counts"]
-
 _SHIFTED = 2
 """Shifted heap layouts that a difference is tried in: each is one more count, about 0.3 s."""
 _SLOWDOWN = 400  # valgrind's, generously: after so long there is something wrong

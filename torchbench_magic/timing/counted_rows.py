@@ -12,8 +12,6 @@ from torchbench_magic.errors import InputError
 
 from .samples import Subject
 
-__all__ = ["diff_of", "instructions", "key_of_row", "names_of_pair", "pairs"]
-
 _RESULT = "result"  # the axis that names a row's result where results stand side by side (see `side_by_side`)
 
 

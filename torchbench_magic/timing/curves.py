@@ -13,7 +13,8 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.errors import InputError, OptionError
 from torchbench_magic.show.document import clipped
-from torchbench_magic.show.drawing import CURVE_HUES, AxisScale, figure, literal, new_axes, scale_of, svg_text, theme
+from torchbench_magic.show.drawing import AxisScale, figure, literal, new_axes, scale_of, svg_text
+from torchbench_magic.show.palette import CURVE_HUES, GREY, letters, theme
 
 from .columns_view import alternative_name, placed_name
 from .comparison import Comparison
@@ -21,13 +22,6 @@ from .scaling import THREADS, Crossover, Curve, crossovers, main_axis, times_alo
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-__all__ = [
-    "axis_of",
-    "fixed_text",
-    "curves_svg",
-    "plot",
-]
 
 # ---- curves ----------------------------------------------------------------------------------------------------------
 # A comparison as curves: time along a sweep axis, or against threads, as static SVG with no script.
@@ -55,9 +49,8 @@ _STYLE = (
         "display:flex;flex-wrap:wrap;gap:4px 12px;margin:8px 0",
     )
     + ".tb-curves svg{overflow:visible;flex:none}"
-    ".tb-curves text{fill:var(--ink2);font:11px var(--jp-ui-font-family,var(--vscode-font-family,sans-serif));"
-    "font-variant-numeric:tabular-nums}.tb-curves .i1{fill:var(--ink1)}"
-    ".tb-curves .nm{font-family:var(--jp-code-font-family,var(--vscode-editor-font-family,monospace))}"
+    + letters(".tb-curves", ".i1")
+    + ".tb-curves .nm{font-family:var(--jp-code-font-family,var(--vscode-editor-font-family,monospace))}"
     ".tb-curves .tk{stroke:var(--rule2)}.tb-curves .ax{stroke:var(--rule1)}"
     ".tb-curves .id{fill:none;stroke:var(--ink2);stroke-dasharray:2 3}"
     ".tb-curves .over{fill:var(--ink2);opacity:.09}"
@@ -138,7 +131,7 @@ def _panel(comparison: Comparison, axis: str, lines: Sequence[Curve], swaps: Seq
         parts.append(_cores(place, cores))
     if ideal:
         path = _points(place.at(*spot) for spot in ideal)
-        line = f'<polyline class="id" fill="none" stroke="#7b8087" points="{path}">'
+        line = f'<polyline class="id" fill="none" stroke="{GREY}" points="{path}">'
         parts.append(f"{line}<title>ideal on {cores} cores</title></polyline>")
     parts.append(_swaps(place, swaps))
     shown = list(enumerate(lines[:MOST_LINES], start=int(len(lines) == 1)))  # a lone line is no baseline
@@ -155,7 +148,7 @@ def _ticks(place: _Place, unit: units.Scale) -> str:
         text = _value(seconds / unit.size)
         out.append(f'<line class="tk" x1="0" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>')
         out.append(svg_text(-8, y + 4, text, "end"))
-    out.append(f'<line class="ax" stroke="#7b8087" x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>')
+    out.append(f'<line class="ax" stroke="{GREY}" x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>')
     labels = [(place.x.place(value) * _WIDTH, _value(value)) for value in place.x.ticks]
     stride = next(n for n in range(1, len(labels) + 1) if _fits(labels[::n]))
     out += [svg_text(x, _HEIGHT + 16, text, "middle") for x, text in labels[::stride]]
@@ -178,8 +171,8 @@ def _cores(place: _Place, cores: int) -> str:
     if not 0 <= x < _WIDTH:
         return ""
     return (
-        f'<rect class="over" fill="#7b808733" x="{x:.1f}" y="0" width="{_WIDTH - x:.1f}" height="{_HEIGHT}"/>'
-        f'<line class="ax" stroke="#7b8087" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{_HEIGHT}"/>'
+        f'<rect class="over" fill="{GREY}33" x="{x:.1f}" y="0" width="{_WIDTH - x:.1f}" height="{_HEIGHT}"/>'
+        f'<line class="ax" stroke="{GREY}" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{_HEIGHT}"/>'
         + svg_text(min(x, _WIDTH - 40), -6, f"{cores} usable core{'' if cores == 1 else 's'}", "middle", "i1")
     )
 
@@ -197,7 +190,7 @@ def _swaps(place: _Place, swaps: Sequence[Crossover]) -> str:
     labels: list[tuple[float, list[str]]] = []
     for swap in sorted(swaps, key=lambda swap: swap.at):
         x, value = place.x.place(swap.at) * _WIDTH, units.number(swap.at, digits=2)
-        out.append(f'<line class="id" stroke="#7b8087" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{_HEIGHT}"/>')
+        out.append(f'<line class="id" stroke="{GREY}" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{_HEIGHT}"/>')
         if labels and x - labels[-1][0] < 80:
             labels[-1][1].append(value)
         else:

@@ -17,15 +17,6 @@ from torchbench_magic.process.interrupts import interrupts_held, interrupts_let_
 
 from .sweep import MOST_POINTS, LazyPoints, Point, check_size, sweep_points
 
-__all__ = [
-    "OP_FUZZERS",
-    "FuzzPoints",
-    "FuzzedParameter",
-    "fuzz_points",
-    "op_fuzzer",
-    "points_of",
-]
-
 # ---- fuzzers ---------------------------------------------------------------------------------------------------------
 # torch's fuzzers, repaired, and the points that a fuzzer draws.
 #

@@ -20,25 +20,6 @@ from torchbench_magic.process.values import changes_of, same_values, variable_of
 from .comparison import Comparison
 from .samples import Subject
 
-__all__ = [
-    "identity_differences",
-    "environment_differences",
-    "fingerprint",
-    "given_label",
-    "input_differences",
-    "identity_of",
-    "key_of",
-    "likeness",
-    "machine_of",
-    "identifying_options",
-    "source_id",
-    "task_of",
-    "nearest_words",
-    "MOST_LINES",
-    "SourceDiff",
-    "source_diffs",
-]
-
 # ---- identity --------------------------------------------------------------------------------------------------------
 # How a stored run is recognised as the same measurement, and how two of them differ.
 #

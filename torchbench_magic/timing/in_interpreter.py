@@ -17,8 +17,6 @@ from torchbench_magic.process.frame_owner import sent_error
 
 from .comparison import Comparison
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Serve the one task that comes through the socket whose descriptor stands last in the arguments."""

@@ -27,23 +27,6 @@ import numpy.typing as npt
 
 from torchbench_magic.arrays import Floats
 
-__all__ = [
-    "ALPHA",
-    "APART",
-    "Interval",
-    "Look",
-    "far_ratio",
-    "confidence_of_ranges",
-    "holm_level",
-    "log_ratio_interval",
-    "median_interval",
-    "mixture_rank",
-    "order_rank",
-    "rounds_for_an_interval",
-    "rounds_for_ranges",
-    "without_order_effect",
-]
-
 ALPHA = 0.05
 ORDER_ROUNDS, ORDER_ERRORS = 10, 3.0
 ANYTIME = 0.4

@@ -8,197 +8,17 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MemberDescriptorType, ModuleType
-from typing import Any, ClassVar, Protocol
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any
 
 from torchbench_magic.process.code import codes_within, names_by
-from torchbench_magic.process.held import class_attributes, is_module, is_plain_tensor
-from torchbench_magic.process.reach import (
-    Found,
-    ReachedObject,
-    is_users_class,
-    is_users_module,
-    own_attributes,
-    slot_values,
-    slots_among,
-)
+from torchbench_magic.process.held import is_module, is_plain_tensor
+from torchbench_magic.process.reach import Found, ReachedObject, dict_of, is_users_class, is_users_module
 from torchbench_magic.process.settings import ProcessState, in_words
 from torchbench_magic.results import Doubt
 
-__all__ = [
-    "ABSENT",
-    "OPAQUE",
-    "Holder",
-    "OfCell",
-    "OfClass",
-    "OfDict",
-    "OfSlots",
-    "OfTensors",
-    "SwitchScope",
-    "is_flag",
-    "scope_of",
-    "token",
-    "SharedState",
-    "Isolation",
-]
-
-# ---- settings_holders ------------------------------------------------------------------------------------------------
-# Objects that keep settings by name: reading a setting without running the user's code, and putting it back.
-
-
-class _Token(enum.Enum):
-    ABSENT, OPAQUE = 0, 1
-
-
-ABSENT, OPAQUE = _Token.ABSENT, _Token.OPAQUE
-"""There is nothing; there is something that is no switch."""
-_MOST_KEYS = 1_000
-
-
-class Holder(Protocol):
-    """Something that holds values by name: ``(key, value)`` of all or of some of them, and a way to put one back.
-
-    Attributes:
-        is_put_back: whether `put` can.
-        is_global: there is one of it, of which no alternative can have a copy.
-    """
-
-    @property
-    def is_put_back(self) -> bool: ...
-
-    @property
-    def is_global(self) -> bool: ...
-
-    def items(self, keys: frozenset[str] | None) -> Iterator[tuple[str, Any]]: ...
-
-    def put(self, key: str, value: Any) -> None: ...
-
-    def label(self, key: str) -> str: ...
-
-
-@dataclass(frozen=True)
-class OfDict:
-    """A dict, or the dict of an object; ``form`` says a key as the code does. Attributes of a
-    library's object that begin with an underscore may be hidden: they are no switches, and there are many."""
-
-    held: dict[Any, Any]
-    form: str
-    is_global: bool = False
-    is_hidden: bool = False
-    is_put_back: ClassVar[bool] = True
-
-    def items(self, keys: frozenset[str] | None) -> Iterator[tuple[str, Any]]:
-        if keys is not None:
-            yield from ((key, self.held[key]) for key in keys if key in self.held)
-        elif len(self.held) <= _MOST_KEYS:
-            for key, value in list(self.held.items()):
-                if type(key) is str and not (self.is_hidden and key[:1] == "_"):
-                    yield key, value
-
-    def put(self, key: str, value: Any) -> None:
-        if value is ABSENT:
-            self.held.pop(key, None)
-        else:
-            self.held[key] = value
-
-    def label(self, key: str) -> str:
-        return self.form.format(key)
-
-
-@dataclass(frozen=True)
-class OfClass:
-    """The attributes of a class: read from its own dict, put by ``type`` itself, whatever its metaclass says."""
-
-    kind: type
-    is_put_back: ClassVar[bool] = True
-    is_global: ClassVar[bool] = True
-
-    def items(self, keys: frozenset[str] | None) -> Iterator[tuple[str, Any]]:
-        for key, value in list(vars(self.kind).items()):
-            if (key in keys) if keys is not None else not key.startswith("__"):
-                yield key, value
-
-    def put(self, key: str, value: Any) -> None:
-        if value is ABSENT:
-            type.__delattr__(self.kind, key)
-        else:
-            type.__setattr__(self.kind, key, value)
-
-    def label(self, key: str) -> str:
-        return f"{self.kind.__qualname__}.{key}"
-
-
-@dataclass(frozen=True)
-class OfSlots:
-    """The slots of an instance of a user's class."""
-
-    value: Any
-    slots: Mapping[str, MemberDescriptorType]
-    name: str
-    is_put_back: ClassVar[bool] = True
-    is_global: ClassVar[bool] = False
-
-    def items(self, keys: frozenset[str] | None) -> Iterator[tuple[str, Any]]:
-        for key, value in slot_values(self.value, self.slots):
-            if keys is None or key in keys:
-                yield key, value
-
-    def put(self, key: str, value: Any) -> None:
-        if value is ABSENT:
-            self.slots[key].__delete__(self.value)
-        else:
-            self.slots[key].__set__(self.value, value)
-
-    def label(self, key: str) -> str:
-        return f"{self.name}.{key}"
-
-
-@dataclass(frozen=True)
-class OfCell:
-    """A variable of an enclosing function."""
-
-    cell: CellType
-    name: str
-    is_put_back: ClassVar[bool] = True
-    is_global: ClassVar[bool] = True
-
-    def items(self, keys: frozenset[str] | None) -> Iterator[tuple[str, Any]]:
-        try:
-            yield self.name, self.cell.cell_contents
-        except ValueError:  # not bound yet
-            return
-
-    def put(self, key: str, value: Any) -> None:
-        if value is not ABSENT:
-            self.cell.cell_contents = value
-
-    def label(self, key: str) -> str:
-        return self.name
-
-
-@dataclass(frozen=True)
-class OfTensors:
-    """Dtype, device and ``requires_grad`` of tensors; a cast cannot be undone, so these are not put back."""
-
-    tensors: Mapping[str, Any]
-    name: str
-    is_put_back: ClassVar[bool] = False
-    is_global: ClassVar[bool] = False
-
-    def items(self, keys: frozenset[str] | None) -> Iterator[tuple[str, Any]]:
-        for name, tensor in list(self.tensors.items()):
-            if tensor is not None:
-                at = f"{self.name}.{name}" if name else self.name
-                yield f"{at}.dtype", tensor.dtype
-                yield f"{at}.device", tensor.device
-                yield f"{at}.requires_grad", bool(tensor.requires_grad)
-
-    def put(self, key: str, value: Any) -> None:
-        raise TypeError("a cast of a tensor cannot be undone")
-
-    def label(self, key: str) -> str:
-        return key
-
+from .restore import ABSENT
+from .written_objects import Keyed, always, of_class, of_dict, of_function, places_of
 
 # ---- switches --------------------------------------------------------------------------------------------------------
 # Where code may set a switch that other code runs with, how each is read and put back.
@@ -208,6 +28,9 @@ class OfTensors:
 # a text assigns by its whole name (``F.relu = mine``). All are read as they are held, in dicts, slots and cells: no
 # property, no descriptor and no ``__getattr__`` of the user's is run.
 
+OPAQUE = object()
+"""There is something that is no switch."""
+_MOST_KEYS = 1_000
 _LONGEST_TUPLE = 8
 
 
@@ -216,14 +39,14 @@ class SwitchScope:
     """Where one alternative may read or set a switch.
 
     Attributes:
-        holders: id of what holds the switches -> the holder.
-        keys: the same ids -> the keys there that concern it; None is all of them.
+        holders: `Keyed.at` of a place -> the place.
+        keys: the same -> the keys there that concern it; None is all of them.
         mentioned: names and short texts in its code.
         reached: ids of the objects that it reaches.
-        assigned: (id of a holder, key) -> id of the library's object, of what it assigns by its whole name.
+        assigned: (`Keyed.at`, key) -> id of the library's object, of what it assigns by its whole name.
     """
 
-    holders: Mapping[int, Holder]
+    holders: Mapping[int, Keyed]
     keys: Mapping[int, frozenset[str] | None]
     mentioned: frozenset[str]
     reached: frozenset[int]
@@ -251,78 +74,67 @@ def scope_of(found: Found, codes: Iterable[CodeType], names: frozenset[str], nam
         names: those of ``namespace`` that it reads.
         namespace: the names it runs with.
     """
-    holders: dict[int, Holder] = {}
+    holders: dict[int, Keyed] = {}
     keys: dict[int, frozenset[str] | None] = {}
 
-    def add(at: int, holder: Holder, of: frozenset[str] | None = None) -> None:
-        former = keys.get(at, frozenset())
-        holders.setdefault(at, holder)
-        keys[at] = None if of is None or former is None else former | of
+    def add(place: Keyed, of: Iterable[str] | None = None) -> None:
+        former = keys.get(place.at, frozenset())
+        holders.setdefault(place.at, place)
+        keys[place.at] = None if of is None or former is None else former | frozenset(of)
 
     for item in found.items.values():
-        for at, holder in _of_object(item):
-            add(at, holder, found.mentioned if is_users_module(item.value) else None)
-    add(id(namespace), OfDict(namespace, "{}", is_global=True), names)
+        for place in (*_of_torch(item), *places_of(item)):
+            if isinstance(place, Keyed) and not (place.is_container and dict.__len__(place.held) > _MOST_KEYS):
+                add(place, found.mentioned if is_users_module(item.value) else None)
+    add(of_dict("", None, namespace, always, is_global=True), names)
     assigned: dict[tuple[int, str], int] = {}
     for code, home in [(code, namespace) for code in codes] + [(f.__code__, f.__globals__) for f in found.functions]:
-        for value, at, holder, key in _assigned(code, home):
-            add(at, holder, frozenset((key,)))
-            assigned[at, key] = id(value)
+        for value, place, key in _assigned(code, home):
+            add(place, (key,))
+            assigned[place.at, key] = id(value)
     for function in found.functions:
         home = function.__globals__
         concern = names_by(function.__code__, "LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
-        add(id(home), OfDict(home, "{}", is_global=True), frozenset(concern))
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            add(id(cell), OfCell(cell, name))
+        add(of_dict("", None, home, always, is_global=True), concern)
+        for place in of_function(function):
+            add(place)
     return SwitchScope(holders, keys, found.mentioned, frozenset(found.items), assigned)
 
 
-def _of_object(item: ReachedObject) -> Iterator[tuple[int, Holder]]:
-    value, label = item.value, item.label.replace("{", "{{").replace("}", "}}")
-    if type(value) is dict:
-        yield id(value), OfDict(value, label + "[{!r}]")
-        return
-    if is_users_module(value):
-        yield id(vars(value)), OfDict(vars(value), label + ".{}", is_global=True)
-        return
+def _of_torch(item: ReachedObject) -> Iterator[Keyed]:
+    """Of a tensor, and of a module (those within it are reached by themselves): what it is made of, whether it trains,
+    its configuration."""
+    value, label = item.value, item.label
     if is_plain_tensor(value):
-        yield id(value), OfTensors({"": value}, item.label)
+        yield _of_tensors(label, value, {"": value})
+    if not is_module(value):
         return
-    for kind in value.__mro__ if issubclass(type(value), type) else type(value).__mro__:
-        if is_users_class(kind):
-            yield id(kind), OfClass(kind)
-    if is_module(value):
-        yield from _of_nn_module(item.label, label, value)
-        return
-    held = own_attributes(value)
-    is_function = issubclass(type(value), FunctionType)
-    if is_function:
-        held = value.__dict__
-    if held is not None:
-        yield id(held), OfDict(held, label + ".{}", is_global=is_function)
-    if slots := slots_among(class_attributes(type(value))):
-        yield id(value), OfSlots(value, slots, item.label)
-
-
-def _of_nn_module(name: str, label: str, module: Any) -> Iterator[tuple[int, Holder]]:
-    """A module itself (those within it are reached by themselves), its parameters and its configuration."""
-    inside = vars(module)
-    yield id(inside), OfDict(inside, label + ".{}", is_hidden=not any(map(is_users_class, type(module).__mro__)))
+    inside = vars(value)
+    is_users = any(map(is_users_class, type(value).__mro__))
+    yield of_dict(f"{label}.", value, inside, always if is_users else lambda name: name[:1] != "_")
     if parameters := inside.get("_parameters"):
-        yield id(parameters), OfTensors(parameters, name)
-    try:
-        held = object.__getattribute__(inside.get("config"), "__dict__")
-    except AttributeError:
-        return
+        yield _of_tensors(label, parameters, parameters)
+    held = dict_of(inside.get("config"))
     if type(held) is dict:
-        yield id(held), OfDict(held, label + ".config.{}")
+        yield of_dict(f"{label}.config.", inside["config"], held, always)
+
+
+def _of_tensors(label: str, held: Any, tensors: Mapping[str, Any]) -> Keyed:
+    """Dtype, device and ``requires_grad`` of tensors; a cast cannot be undone, so these are not put back."""
+
+    def read() -> dict[str, Any]:
+        there = [(f"{label}.{name}".rstrip("."), tensor) for name, tensor in [*tensors.items()] if tensor is not None]
+        kept = ("dtype", "device", "requires_grad")
+        return {f"{at}.{what}": getattr(tensor, what) for at, tensor in there for what in kept}
+
+    return Keyed(label, held, str, read, None)
 
 
 # ---- what code assigns by its whole name -----------------------------------------------------------------------
 
 
-def _assigned(code: CodeType, home: Mapping[str, Any]) -> Iterator[tuple[Any, int, Holder, str]]:
-    """(object, id of the holder, holder, attribute) of each ``a.b.c = ...`` in code, as far as it can be looked up
+def _assigned(code: CodeType, home: Mapping[str, Any]) -> Iterator[tuple[Any, Keyed, str]]:
+    """(object, where it holds them, attribute) of each ``a.b.c = ...`` in code, as far as it can be looked up
     without running any."""
     for chain in _chains(code):
         value = home.get(chain[0])
@@ -332,17 +144,14 @@ def _assigned(code: CodeType, home: Mapping[str, Any]) -> Iterator[tuple[Any, in
             continue  # users' classes and their instances are looked at as a whole
         label = ".".join(chain[:-1])
         if issubclass(type(value), type):
-            yield value, id(value), OfClass(value), chain[-1]
+            yield value, of_class(value, always), chain[-1]
         elif type(held := _held(value)) is dict:
-            is_module = issubclass(type(value), ModuleType)
-            yield value, id(held), OfDict(held, label + ".{}", is_global=is_module), chain[-1]
+            is_global = issubclass(type(value), ModuleType)
+            yield value, of_dict(f"{label}.", value, held, always, is_global=is_global), chain[-1]
 
 
 def _held(value: Any) -> Any:
-    try:
-        return vars(value) if issubclass(type(value), type) else object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
+    return vars(value) if issubclass(type(value), type) else dict_of(value) or {}
 
 
 def _chains(code: CodeType) -> Iterator[tuple[str, ...]]:
@@ -424,7 +233,7 @@ class SharedState:
             for at in scope.holders:
                 counts[at] = counts.get(at, 0) + 1
         self._scopes = scopes
-        self._holders: dict[int, Holder] = {}
+        self._holders: dict[int, Keyed] = {}
         self._keys: dict[int, frozenset[str] | None] = {}
         for scope in scopes.values():
             for at in scope.holders.keys() & {at for at, count in counts.items() if count > 1}:
@@ -440,7 +249,11 @@ class SharedState:
 
     def _read(self) -> Iterator[tuple[_Key, object]]:
         for at, holder in self._holders.items():
-            yield from (((at, key), value) for key, value in holder.items(self._keys[at]))
+            entries, keys = holder.read(), self._keys[at]
+            if keys is not None:
+                yield from (((at, key), entries[key]) for key in keys if key in entries)
+            elif len(entries) <= _MOST_KEYS:
+                yield from (((at, key), value) for key, value in entries.items() if type(key) is str)
 
     def _now(self) -> dict[_Key, object]:
         return {key: token(value) for key, value in self._read()}
@@ -469,7 +282,7 @@ class SharedState:
         return [
             key
             for key in others - own
-            if self._holders[key[0]].is_put_back and self._concerns(name, key, self._last.get(key, ABSENT))
+            if self._holders[key[0]].put is not None and self._concerns(name, key, self._last.get(key, ABSENT))
         ]
 
     def put_first(self, keys: list[_Key]) -> dict[_Key, object]:
@@ -490,8 +303,9 @@ class SharedState:
         self._last = self._now()
 
     def _put(self, key: _Key, value: object, now: Mapping[_Key, object]) -> None:
-        if now.get(key, ABSENT) is not value:
-            self._holders[key[0]].put(key[1], value)
+        put = self._holders[key[0]].put
+        if put is not None and now.get(key, ABSENT) is not value:
+            put(key[1], value)
 
     # ---- what was found -----------------------------------------------------------------------------------------
 
@@ -504,7 +318,7 @@ class SharedState:
         found = {key for other in self._calls if other != name for key in self._switched(other)} | self._late(now)
         keys = [key for key in found - own if self._concerns(name, key, now.get(key, ABSENT))]
         said = [
-            ("global" if self._holders[at].is_global else "shared", self._holders[at].label(key)) for at, key in keys
+            ("global" if self._holders[at].is_global else "shared", self._holders[at].named(key)) for at, key in keys
         ]
         return sorted(said, key=lambda one: (len(one[1]), one))[:1]
 
@@ -517,7 +331,7 @@ class SharedState:
         keys = scope.keys[key[0]]
         if keys is not None:
             return key[1] in keys
-        return not self._holders[key[0]].is_put_back or (is_flag(now) and is_flag(first)) or key[1] in scope.mentioned
+        return self._holders[key[0]].put is None or (is_flag(now) and is_flag(first)) or key[1] in scope.mentioned
 
     def _moved(self, name: str) -> set[_Key]:
         """What calls of an alternative were seen to change."""

@@ -31,20 +31,6 @@ from torchbench_magic.results import Doubt
 
 from .timed_loop import BlockAround, BlockRequest, Steps, T, Timeable
 
-__all__ = [
-    "at_end",
-    "counted_left",
-    "is_cursor",
-    "is_used_up",
-    "rewinder",
-    "second_copy",
-    "TakenItems",
-    "check_iterators",
-    "PATIENCE_S",
-    "QueueWaits",
-    "only_made",
-]
-
 # ---- iterators -------------------------------------------------------------------------------------------------------
 # Is an iterator used up, a file at its end? Nothing is ever taken from the user's object.
 #

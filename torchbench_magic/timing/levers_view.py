@@ -16,8 +16,6 @@ from .columns_view import calls_text
 from .comparison import Comparison
 from .samples import AS_IT_IS, Trial, are_tried
 
-__all__ = ["DEFINITION", "levers_recommended", "none_timed", "recommended", "trial_columns", "trial_sentence", "ways"]
-
 DEFINITION = (
     "Each lever is an alternative; the cell is unchanged. Results are compared by"
     " torch.testing.assert_close, with the same initial state and random numbers."

@@ -23,8 +23,6 @@ from .columns_view import (
 )
 from .comparison import Comparison
 
-__all__ = ["document"]
-
 _COLUMNS = (
     Column("fact", "fact"),
     Column("value", "value"),

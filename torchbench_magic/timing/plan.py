@@ -15,17 +15,6 @@ if TYPE_CHECKING:
 
     from .samples import Clock
 
-__all__ = [
-    "MOST",
-    "MOST_PROCESSES",
-    "MOST_THREADS",
-    "Plan",
-    "Processes",
-    "thread_counts",
-    "tolerances_asked",
-    "Counting",
-]
-
 # ---- plan ------------------------------------------------------------------------------------------------------------
 # The plan of a timing: what the options ask for, after they were read; typed and frozen.
 

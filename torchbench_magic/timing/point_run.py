@@ -42,14 +42,6 @@ from .work import LONG, Probe
 if TYPE_CHECKING:
     from torchbench_magic.counting.count import Job, LibraryJob
 
-__all__ = [
-    "TimedBlocks",
-    "LeftBySetup",
-    "TimedCode",
-    "PointRun",
-    "RunProgress",
-]
-
 # ---- point_run -------------------------------------------------------------------------------------------------------
 # One point's run: what is mutable while it lasts. `result` freezes it.
 #

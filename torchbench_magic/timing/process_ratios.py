@@ -15,16 +15,6 @@ from .intervals import ALPHA, Interval, Look, median_interval, order_rank, witho
 from .samples import Blocks, paired_rounds
 from .voids import JudgedRatio, Void
 
-__all__ = [
-    "TABLE",
-    "ProcessRatios",
-    "assumes_normal",
-    "least_processes",
-    "over_processes",
-    "SPREAD",
-    "is_of_this_kernel",
-]
-
 # ---- process_ratios --------------------------------------------------------------------------------------------------
 # The ratio over processes: one value of each, and an interval of their median.
 #

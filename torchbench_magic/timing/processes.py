@@ -50,21 +50,6 @@ from .sweep import Point
 from .task import Task
 from .warnings import doubts_of
 
-__all__ = [
-    "SentTask",
-    "looked_up",
-    "packed",
-    "put_settings_of",
-    "sent_task",
-    "task_from",
-    "unpacked",
-    "Died",
-    "Interpreter",
-    "fixed_addresses",
-    "Interpreters",
-    "compare_in_processes",
-]
-
 # ---- sent_task -------------------------------------------------------------------------------------------------------
 # What is asked of a timing, on its way to another interpreter; the variables travel as they do to be counted on.
 

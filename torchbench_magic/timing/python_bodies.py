@@ -22,18 +22,16 @@ from .check import check_equal_results
 from .iterators import only_made
 from .plan import Counting
 from .point_run import LeftBySetup, TimedBlocks
-from .rebinding import functions_reached, rebound_names, shadowed_names
+from .rebinding import rebound_names, shadowed_names
 from .samples import Subject
 from .sweep import Point
 from .task import InputsRead, Task, given_names, own_inputs, unused_inputs
 from .timed_loop import Block, BlockAround, Ended, compile_block
-from .watched_objects import WatchedObjects, others_of
+from .watched_objects import WatchedObjects, others_of, reached_by
 from .work import VALUE, Probe
 
 if TYPE_CHECKING:
     from torchbench_magic.counting.count import Job
-
-__all__ = ["PythonBodies"]
 
 
 class PythonBodies:
@@ -93,8 +91,9 @@ class PythonBodies:
         blocks = [self._block(name, body) for name, body in task.bodies.items()]
         used = {name for block in blocks for name in block.names}
         functions = notebook_functions(used, names, home)
-        called = [functions_reached(block.inputs, [block.replicas[0].__code__], names) for block in blocks]
-        doubts = list(unused_inputs(self._given, task, blocks, chain(functions, *called)))
+        found = {name: reached_by(block, names) for name, block in zip(task.bodies, blocks, strict=True)}
+        called = chain(functions, *(one.functions for one in found.values()))
+        doubts = list(unused_inputs(self._given, task, blocks, called))
         doubts += only_made(task.bodies, names)
         self._read.note(names)
         by_name = {name: block.names for name, block in zip(task.bodies, blocks, strict=True)}
@@ -104,12 +103,12 @@ class PythonBodies:
         objects.readers = _readers(by_name, names, home)
         bound = self._bound_before()
         objects.rebound = {
-            name: shadowed_names(bound, reached, home)
+            name: shadowed_names(bound, found[name].functions, home)
             + rebound_names(self._tree(task.bodies[name]), block.inputs, names, home)
-            for name, block, reached in zip(task.bodies, blocks, called, strict=True)
+            for name, block in zip(task.bodies, blocks, strict=True)
         }
         others = [variant.names for variant in task.variants.values() if variant.names is not None]
-        objects.others = others_of(task.bodies, blocks, names, task.plan, objects.inputs, others)
+        objects.others = others_of(found, blocks, names, task.plan, objects.inputs, others)
         starts = {name: variant.before for name, variant in task.variants.items() if variant.before is not None}
         probes = []
         for name, body in task.bodies.items():

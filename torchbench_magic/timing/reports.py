@@ -25,13 +25,6 @@ from .levers_view import levers_recommended
 from .samples import AS_IT_IS, Subject, are_tried
 from .view import document
 
-__all__ = [
-    "repeat_cell",
-    "MOST_BYTES",
-    "pull_request",
-    "facts",
-]
-
 # ---- repeat_cell -----------------------------------------------------------------------------------------------------
 # The ``%%timer`` cell that times the same once more, from what a comparison knows of itself.
 

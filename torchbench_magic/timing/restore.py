@@ -8,32 +8,18 @@ import random
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MemberDescriptorType
 from typing import Any
 
 from torchbench_magic.process.held import (
     asked,
-    class_attributes,
     elements,
     has_values,
     is_module,
     is_tensor,
     shape_of,
 )
-from torchbench_magic.process.reach import ReachedObject, dict_of, own_attributes, slot_values, slots_among
+from torchbench_magic.process.reach import dict_of
 from torchbench_magic.results import Doubt
-
-__all__ = [
-    "HeldState",
-    "is_training_state",
-    "ABSENT",
-    "generator_state",
-    "StateCopies",
-    "hold_equal_values",
-    "version",
-    "Unrestored",
-    "not_restored",
-]
 
 # ---- sparse_values ---------------------------------------------------------------------------------------------------
 # Values of sparse COO tensors: compared, and put back into the same tensor.
@@ -359,24 +345,6 @@ def _class_of(module: str, name: str) -> Any:
     return getattr(sys.modules.get(module), name, None)
 
 
-# ---- held_contents ---------------------------------------------------------------------------------------------------
-# What containers hold: copies to compare later.
-
-_MOST_KEPT = 100_000  # items of a container that is copied
-ABSENT = object()
-
-
-def differ(one: Any, other: Any) -> bool:
-    """Whether two copies of a dict, a list or a set hold other objects; the items' own ``__eq__`` is not called."""
-    if len(one) != len(other):
-        return True
-    if isinstance(one, set):
-        return {*map(id, one)} != {*map(id, other)}
-    if isinstance(one, list):
-        return any(map(operator.is_not, one, other))
-    return any(other.get(key, ABSENT) is not value for key, value in one.items())
-
-
 # ---- state_copies ----------------------------------------------------------------------------------------------------
 # Copies of the state that timed code reaches, from which it is put back in place: values, gradients, their holders,
 # whether modules train.
@@ -385,6 +353,9 @@ def differ(one: Any, other: Any) -> bool:
 # the user's names and the optimizer refer to stays what it was. Whether a tensor changed is told by its in-place
 # version where the code's operations count it; some do not (running statistics of a batch norm, state of a fused
 # optimizer, whatever goes through ``.data``): these are found by comparing values, where there is time for it.
+
+
+ABSENT = object()
 
 
 @dataclass
@@ -598,45 +569,6 @@ def _hold_again(held: Any, items: Any) -> None:
 # What ``--restore`` does not put back and the timed code was seen to change, by name.
 
 _SHOWN = 4
-
-
-class Unrestored:
-    """Attributes and slots of the user's objects, items of their dicts and sets, and globals that functions set.
-
-    Args:
-        items: id -> object that the code reaches.
-        globals_: (name, the dict that holds it) of the globals that functions of the notebook read.
-    """
-
-    def __init__(self, items: Mapping[int, ReachedObject], globals_: Iterable[tuple[str, dict[str, Any]]]) -> None:
-        self._kept: list[tuple[str, Any, Any]] = []
-        self._slots: list[tuple[str, Any, Mapping[str, MemberDescriptorType], dict[str, Any]]] = []
-        for one in items.values():
-            if slots := slots_among(class_attributes(type(one.value))):
-                self._slots.append((one.label, one.value, slots, dict(slot_values(one.value, slots))))
-            own = own_attributes(one.value)
-            held = own if own is not None else one.value if type(one.value) in (dict, list, set) else None
-            if held is not None and len(held) <= _MOST_KEPT:
-                self._kept.append((one.label if own is None else f"{one.label}.", held, held.copy()))
-        self._globals = [(name, home, home[name]) for name, home in globals_ if name in home]
-
-    def changed(self, put_back: Collection[int]) -> list[str]:
-        """Labels, without those in the dicts and lists whose ids are among ``put_back``."""
-        found: dict[str, None] = {}
-        for label, held, kept in self._kept:
-            if id(held) in put_back:
-                continue
-            if label.endswith("."):
-                names = [n for n in held.keys() | kept.keys() if held.get(n, ABSENT) is not kept.get(n, ABSENT)]
-                found.update(dict.fromkeys(f"{label}{name}" for name in sorted(names)))
-            elif differ(held, kept):
-                found[label] = None
-        for label, value, slots, was in self._slots:
-            now = dict(slot_values(value, slots))
-            names = [name for name in slots if now.get(name, ABSENT) is not was.get(name, ABSENT)]
-            found.update(dict.fromkeys(f"{label}.{name}" for name in sorted(names)))
-        found.update(dict.fromkeys(name for name, home, was in self._globals if home.get(name, ABSENT) is not was))
-        return list(found)
 
 
 def not_restored(labels: Iterable[str], late: Iterable[str] = (), shapeless: Collection[str] = ()) -> list[Doubt]:

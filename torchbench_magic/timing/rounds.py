@@ -28,22 +28,6 @@ from .samples import Samples
 from .timed_loop import BlockRequest, Steps, Timeable
 from .verdict import is_open, verdict
 
-__all__ = [
-    "BLOCK_NS",
-    "CHECKED",
-    "DEVICE_BLOCK_NS",
-    "STRETCH_S",
-    "WOKEN_CALLS",
-    "Entry",
-    "is_misplanned",
-    "is_woken",
-    "planned_calls",
-    "priming",
-    "size_alike",
-    "Around",
-    "Rounds",
-]
-
 # ---- block_plan ------------------------------------------------------------------------------------------------------
 # How many calls a block of each alternative has, how many go before it untimed, and whether that plan held.
 #

@@ -27,7 +27,6 @@ from .task import Task
 from .timed_loop import Ended
 from .warnings import doubts_of
 
-__all__ = ["Collected", "Task", "check_alternatives", "compare_bodies", "compare_bodies_async"]
 
 def compare_bodies(task: Task) -> Comparison:
     """Time each body against the others, at each point.

@@ -21,31 +21,6 @@ from torchbench_magic.process.values import Value
 from .intervals import Look, median_interval
 from .verdict import Range
 
-__all__ = [
-    "AS_IT_IS",
-    "Outcome",
-    "Trial",
-    "COMPILE_COLUMNS",
-    "calls_to_pay",
-    "with_compile_times",
-    "NEAR_LOOP",
-    "Clock",
-    "Language",
-    "Subject",
-    "Blocks",
-    "PairedRounds",
-    "blocks_of",
-    "paired_rounds",
-    "are_speeds",
-    "are_tried",
-    "frame_columns",
-    "detail",
-    "judgement",
-    "seen",
-    "with_trials",
-    "Samples",
-]
-
 # ---- trial -----------------------------------------------------------------------------------------------------------
 # What was seen of a lever besides its time: whether the result stayed the same, and what compiling took.
 

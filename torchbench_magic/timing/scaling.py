@@ -14,17 +14,6 @@ from typing import Any
 
 from .comparison import Comparison
 
-__all__ = [
-    "Crossover",
-    "Curve",
-    "ThreadCurve",
-    "ThreadPoint",
-    "crossovers",
-    "times_along",
-    "main_axis",
-    "thread_curves",
-]
-
 MARGINAL_GAIN = 1.1
 """How much faster more threads must be to be worth their cores."""
 MOST_OUTSIDE = 0.15

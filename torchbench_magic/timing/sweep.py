@@ -12,8 +12,6 @@ from typing import Any, overload
 
 from torchbench_magic.errors import OptionError
 
-__all__ = ["MOST_POINTS", "RESERVED", "LazyPoints", "Point", "check_size", "sweep_points"]
-
 MOST_POINTS = 10_000
 _LONGEST_VALUE = 60
 

@@ -37,16 +37,6 @@ from .samples import Subject
 from .sweep import Point
 from .timed_loop import Block
 
-__all__ = [
-    "Read",
-    "Task",
-    "Variant",
-    "own_inputs",
-    "InputsRead",
-    "given_names",
-    "unused_inputs",
-]
-
 # ---- timing_task -----------------------------------------------------------------------------------------------------
 # Everything that stays the same at every point of a sweep: plan, setup, names, clocks.
 

@@ -17,18 +17,6 @@ from torchbench_magic.process.settings import outside_modes
 
 from .samples import NEAR_LOOP
 
-__all__ = [
-    "Block",
-    "BlockAround",
-    "Timeable",
-    "compile_block",
-    "FAILED",
-    "BlockRequest",
-    "Ended",
-    "Steps",
-    "driven",
-]
-
 # ---- blocks ----------------------------------------------------------------------------------------------------------
 # What is run between two readings of the clocks.
 

@@ -21,12 +21,10 @@ from torch.utils.benchmark import Measurement
 from torchbench_magic import units
 from torchbench_magic.printable import printable
 from torchbench_magic.show import markdown, renderers, torch_results
-from torchbench_magic.show.document import Phrase
+from torchbench_magic.show.document import Document, Phrase
 
 from .across_runs import AXIS
 from .comparison import Comparison
-
-__all__ = ["Compare", "torch_compare"]
 
 UNLIKE = 0.25
 """Repetitions whose medians differ by more are not merged: torch's limit of "significant environmental influence"."""
@@ -80,7 +78,7 @@ class Compare(TorchCompare):
     def _given(self) -> list[list[Measurement]]:
         return _replicates((m for m in self._results if m.raw_times), apart=self._splits)
 
-    def _documents(self) -> list[torch_results.Document]:
+    def _documents(self) -> list[Document]:
         settings = (self._colorize, self._trim_significant_figures, self._highlight_warnings)
         groups, notes = self._shown()
         made = [torch_results.document(group, *settings) for group in groups]

@@ -9,8 +9,6 @@ from torchbench_magic.results import Doubt
 
 from .samples import Subject
 
-__all__ = ["KIND", "doubts_of_subjects", "said", "what_happened", "why_it_failed"]
-
 KIND = "used-up"
 
 _SAID = {

@@ -45,27 +45,6 @@ from torchbench_magic.arrays import Floats
 
 from .intervals import Interval
 
-__all__ = [
-    "BLIND",
-    "DRIFT",
-    "ONE_WINDOW",
-    "RUNS",
-    "SPAN",
-    "VERDICTS",
-    "Evidence",
-    "Range",
-    "Ruling",
-    "Single",
-    "Unpaired",
-    "is_open",
-    "judged",
-    "judged_ranges",
-    "range_of",
-    "range_of_windows",
-    "rounds_to_decide",
-    "verdict",
-]
-
 Verdict = Literal["faster", "slower", "same", "undecided"]
 VERDICTS = get_args(Verdict)
 """Of a row that is compared with another one; the other one's is ``baseline``."""

@@ -23,16 +23,6 @@ from .intervals import APART, confidence_of_ranges
 from .samples import are_speeds
 from .scaling import Crossover, crossovers
 
-__all__ = [
-    "WHY",
-    "Judged",
-    "sentence",
-    "speed_text",
-    "swaps_clause",
-    "ratio_columns",
-    "ratio_definition",
-]
-
 # ---- verdicts --------------------------------------------------------------------------------------------------------
 # The sentence of a comparison: which alternative is faster than the baseline, where, and by how much; and where two
 # alternatives swap places along a sweep.

@@ -51,18 +51,6 @@ from .samples import are_tried
 from .scaling import ThreadCurve, ThreadPoint, thread_curves
 from .verdict_words import ratio_columns, ratio_definition
 
-__all__ = [
-    "METRICS",
-    "document",
-    "under",
-    "edited",
-    "to_paste",
-    "DEFINITION",
-    "threads_advice",
-    "doubt",
-    "threads_table",
-]
-
 # ---- code_under ------------------------------------------------------------------------------------------------------
 # Code under a comparison: what was edited between two runs, as a diff; what ran, where the reader did not write it.
 

@@ -34,22 +34,6 @@ from .intervals import Interval, far_ratio, median_interval, rounds_for_an_inter
 from .samples import Blocks, Subject, paired_rounds
 from .verdict import DRIFT, is_open, verdict
 
-__all__ = [
-    "CO_LOAD",
-    "LEAST_WAIT",
-    "SEVERAL",
-    "WAITED",
-    "JudgedRatio",
-    "Void",
-    "apart_by_work",
-    "are_held_up",
-    "judged_rounds",
-    "row_void",
-    "spell_factor",
-    "unlike_blocks",
-    "widened",
-]
-
 Cause = Literal["stalled", "unlike-blocks", "unsteady", "few-rounds", "few-processes"]
 
 CO_LOAD = 0.15

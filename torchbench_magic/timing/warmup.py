@@ -16,13 +16,6 @@ from torchbench_magic.process.output import SINK_CODES
 
 from .timed_loop import BlockRequest, Steps, Timeable
 
-__all__ = [
-    "Warm",
-    "overheads",
-    "warm_up",
-    "TimedCompiles",
-]
-
 # ---- warmup ----------------------------------------------------------------------------------------------------------
 # Warm-up, detected and not assumed: a call is warm when neither its time nor its page faults fall any more.
 

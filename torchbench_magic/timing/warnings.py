@@ -23,26 +23,6 @@ from .used_up import doubts_of_subjects
 from .verdict import is_open
 from .voids import CO_LOAD, LEAST_WAIT, SEVERAL, WAITED, Void, are_held_up
 
-__all__ = [
-    "in_this_kernel",
-    "medians_apart",
-    "of_processes",
-    "compiled_meanwhile",
-    "point_name",
-    "row_name",
-    "row_names",
-    "slow_calls",
-    "still_valid",
-    "voided",
-    "doubts_of",
-    "is_bimodal",
-    "is_co_loaded",
-    "is_held_up",
-    "is_load_known",
-    "was_quiet",
-    "with_doubts_of_its_own",
-]
-
 # ---- ratio_doubts ----------------------------------------------------------------------------------------------------
 # What is to be said of the ratios of a comparison: which decide nothing and why, and which are still valid.
 

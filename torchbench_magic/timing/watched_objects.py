@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import FunctionType, MappingProxyType
 from typing import Any
 
-from torchbench_magic.process.code import globals_read
+from torchbench_magic.process.held import is_module
 from torchbench_magic.process.machine import cache_flusher
-from torchbench_magic.process.reach import ReachedObject, search, texts_used
+from torchbench_magic.process.reach import Found, ReachedObject, own_attributes, search, texts_used
 from torchbench_magic.results import Doubt
 
 from .changes import InputCopies, Streams, Supplies, TensorVersions
@@ -20,10 +21,9 @@ from .iterators import (
     is_used_up,
 )
 from .plan import Plan
-from .restore import Unrestored, not_restored
+from .restore import not_restored
 from .timed_loop import Block, BlockRequest, Steps, Timeable
-
-__all__ = ["LONG_NS", "Others", "WatchedObjects", "others_of"]
+from .written_objects import WrittenObjects
 
 LONG_NS = 5e9
 """A call above it is not made once more only to look."""
@@ -92,8 +92,13 @@ class Others:
         return (*before, *self._switches.inherited(name))
 
 
+def reached_by(block: Block, namespace: dict[str, Any]) -> Found:
+    """What the code of a block reaches."""
+    return search(block.inputs, {*block.names, *texts_used(block.replicas[0].__code__)}, namespace)
+
+
 def others_of(
-    names: Iterable[str],
+    found: Mapping[str, Found],
     blocks: Sequence[Block],
     namespace: dict[str, Any],
     plan: Plan,
@@ -104,19 +109,24 @@ def others_of(
     back, in ``others`` too: the names of blocks that have their own.
 
     With several calls in a block they cannot be put back before each, and are not.
+
+    Args:
+        found: alternative -> as `reached_by` has it.
     """
-    by_name = dict(zip(names, blocks, strict=True))
+    by_name = dict(zip(found, blocks, strict=True))
     if inputs is not None and plan.number in (None, 1):
         read = {name for block in blocks for name in block.inputs}
         inputs.streams = Streams(read - {name for block in blocks for name in block.kept}, namespace, *others)
-    codes = {name: block.replicas[0].__code__ for name, block in by_name.items()}
-    found = {
-        name: search(block.inputs, {*block.names, *texts_used(codes[name])}, namespace)
+    scopes = {
+        name: scope_of(found[name], [block.replicas[0].__code__], block.names, namespace)
         for name, block in by_name.items()
     }
-    scopes = {name: scope_of(found[name], [codes[name]], block.names, namespace) for name, block in by_name.items()}
     reads = {name: one.items for name, one in found.items()}
     return Others(reads, scopes, QueueWaits(reads, by_name, namespace))
+
+
+def _is_of_library(value: Any) -> bool:
+    return is_module(value) and own_attributes(value) is None
 
 
 class WatchedObjects:
@@ -145,14 +155,16 @@ class WatchedObjects:
     ) -> None:
         names, used = names or {}, set(used)
         functions = list(functions)
-        reached = search(used, used, names).items
-        held = [(one.label, one.value) for one in reached.values()]
+        found = search(used, used, names)
+        held = [(one.label, one.value) for one in found.items.values()]
         self.versions = TensorVersions(used, names, functions, held)
-        self._taken = TakenItems(reached.values())
+        self._taken = TakenItems(found.items.values())
         self.supplies = Supplies(held, self.versions.held.tensors.values())
         self.inputs = InputCopies(self.versions.held) if plan.restore else None
-        homes = [(name, f.__globals__) for f in functions for name in globals_read(f.__code__)]
-        self._unrestored = Unrestored(reached, homes) if plan.restore else None
+        self._written: WrittenObjects | None = None
+        if plan.restore:  # what the modules of libraries note for themselves is theirs
+            items = {at: one for at, one in found.items.items() if not _is_of_library(one.value)}
+            self._written = WrittenObjects(replace(found, items=items), self.versions.held.holders.keys())
         self.others = Others()
         self.readers: Mapping[str, Collection[str]] = {}
         self.rebound: Mapping[str, tuple[tuple[str, str], ...]] = {}
@@ -176,10 +188,10 @@ class WatchedObjects:
     def not_restored(self, told: Collection[str] = ()) -> list[Doubt]:
         """Say what changed and was not put back, without what is ``told`` otherwise. After the last block."""
         taken = self._taken.doubts(told, restore=self.inputs is not None)
-        if self.inputs is None or self._unrestored is None:
+        if self.inputs is None or self._written is None:
             return taken
         state = self.inputs.state
-        labels = [*state.unrestored, *self._unrestored.changed(state.held.holders.keys())]
+        labels = [*state.unrestored, *self._written.names_changed()]
         return taken + not_restored([label for label in labels if label not in told], state.late, state.shapeless)
 
     def _before_block(self) -> None:

@@ -1,5 +1,5 @@
 """What code writes into the objects that it reaches: lists and dicts, attributes, globals. Told entry by entry, and put
-back in place.
+back in place. `places_of` names where an object keeps something; `Keyed` are those that have names.
 
 The copies are shallow: which objects stand where. What these hold has copies of its own where it is reached too;
 tensors, and the dicts of optimizers and modules, are of `StateCopies`.
@@ -29,8 +29,6 @@ from torchbench_magic.process.reach import (
 
 from .restore import ABSENT
 
-__all__ = ["TOO_MANY", "WrittenObjects"]
-
 _MOST_KEPT = 1_000_000
 """Items of an object that are noted; of a larger one the number is."""
 _MOST_TOLD = 10_000
@@ -50,15 +48,17 @@ class WrittenObjects:
     """
 
     def __init__(self, found: Found, skipped: Collection[int] = ()) -> None:
-        self._places: list[_Keyed | _Whole | _Counted] = []
+        self._places: list[Keyed | _Whole | _Counted] = []
         seen: set[int] = set(skipped)
         for one in found.items.values():
-            for place in _places_of(one):
-                if id(place.held) not in seen:
-                    seen.add(id(place.held))
+            for place in places_of(one):
+                if place.at not in seen:
+                    seen.add(place.at)
                     self._places.append(place)
         self._places += _of_functions(found.functions, seen)
-        self._of_parts: tuple[Collection[str], list[_Keyed | _Whole | _Counted]] = ((), [])
+        for place in self._places:
+            place.note()
+        self._of_parts: tuple[Collection[str], list[Keyed | _Whole | _Counted]] = ((), [])
 
     def changed(self) -> dict[str, tuple[Any, Any]]:
         """Label -> (before, now) of each entry that holds another object: `ABSENT` where there is none, `TOO_MANY`
@@ -74,6 +74,16 @@ class WrittenObjects:
     def parts_changed(self) -> set[str]:
         """Labels of what can be put back by itself: attributes and keys; a list or a set as a whole."""
         return {part for place in self._places for part in place.parts_changed()}
+
+    def names_changed(self) -> list[str]:
+        """How a user would call what changed: attributes and variables, of a container the whole."""
+        found: dict[str, None] = {}
+        for place in self._places:
+            if place.is_container:
+                found.update({place.label: None} if any(True for _ in place.parts_changed()) else {})
+            else:
+                found.update(dict.fromkeys(place.parts_changed()))
+        return list(found)
 
     def put_back(self, parts: Collection[str] | None = None) -> None:
         """Have them hold what they held, in place.
@@ -95,16 +105,29 @@ class WrittenObjects:
 # ---- places ---------------------------------------------------------------------------------------------------
 
 
-class _Keyed:
-    """Something with keys: a dict, the attributes of an object or of a class, globals, the variables around a function.
+class _Place:
+    """Where something is held: all of a container, or what has names.
 
     Args:
         label: of the whole.
         held: the object.
+    """
+
+    is_container = True
+
+    def __init__(self, label: str, held: Any) -> None:
+        self.label, self.held, self.at = label, held, id(held)
+
+
+class Keyed(_Place):
+    """Something with keys: a dict, the attributes of an object or of a class, globals, the variables around a function.
+
+    Args:
         named: the label of an entry.
         read: all entries now, as a new dict.
-        put: sets one, or takes it away where the value is `ABSENT`.
-        refill: empties the whole and fills it with these, where the order of keys is part of it.
+        put: sets one, or takes it away where the value is `ABSENT`; None where that cannot be done.
+        refill: empties the whole and fills it with these, where the order of keys is part of it: of a container.
+        is_global: there is one of it, of which no alternative can have a copy.
     """
 
     def __init__(
@@ -113,37 +136,44 @@ class _Keyed:
         held: Any,
         named: Callable[[Any], str],
         read: Callable[[], dict[Any, Any]],
-        put: Callable[[Any, Any], object],
+        put: Callable[[Any, Any], object] | None,
         refill: Callable[[dict[Any, Any]], object] | None = None,
+        *,
+        is_global: bool = False,
     ) -> None:
-        self.label, self.held = label, held
-        self._named, self._read, self._put, self._refill = named, read, put, refill
-        self._was = read()
+        super().__init__(label, held)
+        self.is_container, self.is_global = refill is not None, is_global
+        self.named, self.read, self.put, self._refill = named, read, put, refill
+
+    def note(self) -> None:
+        """What is there now is what is put back."""
+        self._was = self.read()
 
     def _keys(self) -> list[Any]:
-        was, now = self._was, self._read()
+        was, now = self._was, self.read()
         found = [key for key, value in was.items() if now.get(key, ABSENT) is not value]
         return found + [key for key in now if key not in was]
 
     def changed(self) -> dict[str, tuple[Any, Any]]:
-        now = self._read()
-        return {self._named(key): (self._was.get(key, ABSENT), now.get(key, ABSENT)) for key in self._keys()}
+        now = self.read()
+        return {self.named(key): (self._was.get(key, ABSENT), now.get(key, ABSENT)) for key in self._keys()}
 
     def parts_changed(self) -> Iterator[str]:
-        return map(self._named, self._keys())
+        return map(self.named, self._keys())
 
     def may_have(self, part: str) -> bool:
         return part.startswith(self.label)
 
     def put_back(self, parts: Collection[str] | None) -> None:
+        put = self.put
         for key in self._keys():
-            if parts is None or self._named(key) in parts:
-                self._put(key, self._was.get(key, ABSENT))
-        if parts is None and self._refill is not None and not all(map(operator.is_, self._read(), self._was)):
+            if put is not None and (parts is None or self.named(key) in parts):
+                put(key, self._was.get(key, ABSENT))
+        if parts is None and self._refill is not None and not all(map(operator.is_, self.read(), self._was)):
             self._refill(self._was)
 
 
-class _Whole:
+class _Whole(_Place):
     """A list, a deque, a set or a bytearray: put back as a whole, told item by item.
 
     Args:
@@ -151,7 +181,10 @@ class _Whole:
     """
 
     def __init__(self, label: str, held: Any, base: type) -> None:
-        self.label, self.held, self._base = label, held, base
+        super().__init__(label, held)
+        self._base = base
+
+    def note(self) -> None:
         self._was = self._now()
 
     def _now(self) -> list[Any]:
@@ -189,11 +222,14 @@ class _Whole:
             (base.update if base is set else base.extend)(self.held, self._was)
 
 
-class _Counted:
+class _Counted(_Place):
     """What holds too many items to note them: what was added to the end of a list is taken away again."""
 
     def __init__(self, label: str, held: Any, base: type) -> None:
-        self.label, self.held, self._base = label, held, base
+        super().__init__(label, held)
+        self._base = base
+
+    def note(self) -> None:
         self._was = self._number()
 
     def _number(self) -> int:
@@ -227,45 +263,50 @@ def _of_set(items: list[Any]) -> Any:
 _WHOLE = (list, deque, set, bytearray)
 
 
-def _places_of(one: ReachedObject) -> Iterator[_Keyed | _Whole | _Counted]:
+def places_of(one: ReachedObject) -> Iterator[Keyed | _Whole | _Counted]:
     label, value = one.label, one.value
     kind = type(value)
     base = next((b for b in (OrderedDict, dict, *_WHOLE) if issubclass(kind, b)), None)
     if base is not None:
         yield _of_container(label, value, base)
     if issubclass(kind, type):
-        yield from [_of_class(value)] if is_users_class(value) else []
+        yield from [of_class(value)] if is_users_class(value) else []
         return
     if is_users_module(value):
-        yield _of_dict(f"{label}.", value, vars(value), lambda name: not name.startswith("__"))
+        yield of_dict(f"{label}.", value, vars(value), lambda name: not name.startswith("__"), is_global=True)
         return
     if (own := own_attributes(value)) is not None:
-        yield _of_dict(f"{label}.", value, own, _is_no_machinery if _is_module(value) else _always)
+        yield of_dict(f"{label}.", value, own, _is_no_machinery if _is_module(value) else always)
     elif _is_module(value) and (held := attributes_held(value)) is not None:
-        yield _of_dict(f"{label}.", value, held, lambda name: not name.startswith("_") and _is_no_machinery(name))
+        yield of_dict(f"{label}.", value, held, _is_public)
     if slots := slots_among(class_attributes(kind)):
         yield _of_slots(label, value, slots)
-    yield from (_of_class(each) for each in kind.__mro__ if is_users_class(each))
+    yield from (of_class(each) for each in kind.__mro__ if is_users_class(each))
 
 
-def _of_functions(functions: Collection[FunctionType], seen: set[int]) -> Iterator[_Keyed]:
+def _of_functions(functions: Collection[FunctionType], seen: set[int]) -> Iterator[Keyed]:
     """The globals that these set, their attributes, and the variables of the functions around them."""
     homes: dict[int, tuple[Any, set[str]]] = {}
     for function in functions:
         home = function.__globals__
         homes.setdefault(id(home), (home, set()))[1].update(globals_assigned(function.__code__))
-        if id(function.__dict__) not in seen:
-            yield _of_dict(f"{function.__qualname__}.", function, function.__dict__, _always)
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            if id(cell) not in seen:
-                seen.add(id(cell))
-                yield _of_cell(name, cell)
+        for place in of_function(function):
+            if place.at not in seen:
+                seen.add(place.at)
+                yield place
     for home, names in homes.values():
         if names and id(home) not in seen:
-            yield _of_dict("", None, home, names.__contains__)
+            yield of_dict("", None, home, names.__contains__)
 
 
-def _of_container(label: str, value: Any, base: Any) -> _Keyed | _Whole | _Counted:
+def of_function(function: FunctionType) -> Iterator[Keyed]:
+    """Its attributes, and the variables of the functions around it."""
+    yield of_dict(f"{function.__qualname__}.", function, function.__dict__, always, is_global=True)
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    yield from (of_cell(name, cell) for name, cell in cells)
+
+
+def _of_container(label: str, value: Any, base: Any) -> Keyed | _Whole | _Counted:
     if base.__len__(value) > _MOST_KEPT:
         return _Counted(label, value, base)
     if base in _WHOLE:
@@ -286,10 +327,16 @@ def _of_container(label: str, value: Any, base: Any) -> _Keyed | _Whole | _Count
         base.clear(value)
         dict.update(value, items) if base is dict else [base.__setitem__(value, *pair) for pair in items.items()]
 
-    return _Keyed(label, value, named, lambda: dict(base.items(value)), put, refill)
+    def read() -> dict[Any, Any]:  # no key's ``__eq__`` is called where the order is the dict's own
+        is_plain = base is dict and type(value).__iter__ is dict.__iter__
+        return dict.copy(value) if is_plain else dict(base.items(value))
+
+    return Keyed(label, value, named, read, put, refill)
 
 
-def _of_dict(label: str, owner: Any, held: dict[str, Any], is_told: Callable[[str], bool]) -> _Keyed:
+def of_dict(
+    label: str, owner: Any, held: dict[str, Any], is_told: Callable[[str], bool], *, is_global: bool = False
+) -> Keyed:
     """Attributes or globals that stand in a dict, which nothing else is to empty meanwhile."""
 
     def put(name: str, value: Any) -> None:
@@ -301,12 +348,12 @@ def _of_dict(label: str, owner: Any, held: dict[str, Any], is_told: Callable[[st
     def read() -> dict[str, Any]:
         return {name: value for name, value in [*held.items()] if type(name) is str and is_told(name)}
 
-    made = _Keyed(label.rstrip("."), held, lambda name: f"{label}{name}", read, put)
+    made = Keyed(label.rstrip("."), held, lambda name: f"{label}{name}", read, put, is_global=is_global)
     made.owner = owner  # type: ignore[attr-defined]  # the dict may be of an object that nothing else holds
     return made
 
 
-def _of_slots(label: str, value: Any, slots: Mapping[str, Any]) -> _Keyed:
+def _of_slots(label: str, value: Any, slots: Mapping[str, Any]) -> Keyed:
     def read() -> dict[str, Any]:
         return dict(slot_values(value, slots))
 
@@ -316,10 +363,16 @@ def _of_slots(label: str, value: Any, slots: Mapping[str, Any]) -> _Keyed:
         else:
             slots[name].__set__(value, item)
 
-    return _Keyed(label, (value, slots), lambda name: f"{label}.{name}", read, put)
+    made = Keyed(label, value, lambda name: f"{label}.{name}", read, put)
+    made.at = id(value) + 1  # of no object: the value may be a container besides
+    return made
 
 
-def _of_class(kind: type) -> _Keyed:
+def _is_no_special(name: str) -> bool:
+    return not name.startswith(("__", "_abc_"))
+
+
+def of_class(kind: type, is_told: Callable[[str], bool] = _is_no_special) -> Keyed:
     def put(name: str, value: Any) -> None:
         if value is ABSENT:
             type.__delattr__(kind, name)
@@ -327,12 +380,12 @@ def _of_class(kind: type) -> _Keyed:
             type.__setattr__(kind, name, value)
 
     def read() -> dict[str, Any]:
-        return {name: value for name, value in vars(kind).items() if not name.startswith(("__", "_abc_"))}
+        return {name: value for name, value in vars(kind).items() if is_told(name)}
 
-    return _Keyed(kind.__qualname__, kind, lambda name: f"{kind.__qualname__}.{name}", read, put)
+    return Keyed(kind.__qualname__, kind, lambda name: f"{kind.__qualname__}.{name}", read, put, is_global=True)
 
 
-def _of_cell(name: str, cell: Any) -> _Keyed:
+def of_cell(name: str, cell: Any) -> Keyed:
     def read() -> dict[str, Any]:
         try:
             return {name: cell.cell_contents}
@@ -345,10 +398,10 @@ def _of_cell(name: str, cell: Any) -> _Keyed:
         else:
             cell.cell_contents = value
 
-    return _Keyed(name, cell, lambda _: name, read, put)
+    return Keyed(name, cell, lambda _: name, read, put, is_global=True)
 
 
-def _always(_: str) -> bool:
+def always(_: str) -> bool:
     return True
 
 
@@ -363,6 +416,10 @@ def _of_every_module() -> frozenset[str]:
     from torch.nn import Module
 
     return frozenset(vars(Module()))
+
+
+def _is_public(name: str) -> bool:
+    return not name.startswith("_") and _is_no_machinery(name)
 
 
 def _is_no_machinery(name: str) -> bool:

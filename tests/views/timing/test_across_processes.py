@@ -7,7 +7,7 @@ import pytest
 from tests.results.samples import lone, pair
 from torchbench_magic.show import markdown, text
 from torchbench_magic.show.html import static
-from torchbench_magic.show.table import HUES
+from torchbench_magic.show.palette import HUES
 from torchbench_magic.timing import view
 from torchbench_magic.timing.across_runs import join_processes
 from torchbench_magic.timing.columns_view import in_how_many

@@ -29,8 +29,6 @@ from torchbench_magic.profiling.line_events import Stream
 from torchbench_magic.profiling.schema import COMPILATION_COLUMNS, GRAPH_BREAK_COLUMNS, frame_of
 from torchbench_magic.profiling.sources import Cells, CodeSources
 
-__all__ = ["cells_compiled", "compilation_tables", "given_up_before", "with_time_around"]
-
 _LOOKUP = "TorchDynamo Cache Lookup"  # torch's range of a call for which compiled code is looked for
 _LONGEST_GAP = 50_000_000  # ns: longer is no formatting of an error
 _SLACK = 1_000_000  # ns: the compiler notes microseconds of another clock reading

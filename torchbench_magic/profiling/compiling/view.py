@@ -12,8 +12,6 @@ from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.show.document import of_result
 from torchbench_magic.show.table import Table, built_table, counted, frame_rows, measured_columns, texts
 
-__all__ = ["compilations_table", "graph_breaks_table"]
-
 _MOST_ROWS = 30
 _KINDS = {"first": "first", "recompile": "again", "resume": "rest, after a break", "earlier": "before this run"}
 

@@ -25,17 +25,6 @@ from torchbench_magic.process.machine import THIS_MACHINE, Limit, SystemFiles, c
 
 from .table import FEWEST, LEAST_WALL, TIMELINE_COLUMNS, Concurrency, CoreUse, verdict_of
 
-__all__ = [
-    "ConcurrencyRun",
-    "hang_text",
-    "CoreFacts",
-    "ENDED_UNSEEN",
-    "core_use",
-    "timeline_of",
-    "PERIOD",
-    "SideWatch",
-]
-
 # ---- concurrency_run -------------------------------------------------------------------------------------------------
 # One run looked at from enter to leave, and what is to be said of it.
 

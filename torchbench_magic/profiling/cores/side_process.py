@@ -24,8 +24,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["BLOCKED", "PARKED", "RUNNABLE", "TIMED", "UNTIMED", "Hangs", "Points", "main", "schedstat_of", "wait_kind"]
-
 RUNNABLE, BLOCKED, TIMED, UNTIMED, PARKED = range(5)
 """A thread runs or waits for a core; is blocked in something else; waits in a semaphore or condition of glibc with a
 limit of time (Python waits so for the interpreter's lock) or without one (so for a `threading.Lock`); waits in a plain

@@ -12,22 +12,6 @@ import pandas as pd
 
 from torchbench_magic.results import Doubt
 
-__all__ = [
-    "TIMELINE_COLUMNS",
-    "Concurrency",
-    "joined_concurrency",
-    "FEWEST",
-    "LEAST_WALL",
-    "OTHERS",
-    "CoreUse",
-    "CoreVerdict",
-    "mean_use",
-    "verdict_of",
-    "counts_to_compare",
-    "doubts_of_concurrency",
-    "proof_of",
-]
-
 # ---- core_verdicts ---------------------------------------------------------------------------------------------------
 # Were the cores used well: one word from what was seen of the threads, each threshold with its reason.
 #

@@ -10,12 +10,11 @@ from itertools import pairwise
 from torchbench_magic import units
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.show.document import Phrase, StyledText, code, of_result
-from torchbench_magic.show.drawing import figure, svg_text, theme
-from torchbench_magic.show.table import HUES, Table, built_table, texts
+from torchbench_magic.show.drawing import figure, svg_text
+from torchbench_magic.show.palette import HUES, letters, mixed, theme
+from torchbench_magic.show.table import Table, built_table, texts
 
 from .table import Concurrency
-
-__all__ = ["cores_clause", "cores_footer", "cores_picture", "cores_table", "proof_footer"]
 
 _WIDTH, _HEIGHT = 640, 64
 _TALLEST = 4.0  # times the cores: what goes beyond is cut, and said to be
@@ -24,9 +23,9 @@ _STYLE = (
     "<style>"
     + theme(".tb-cores", ("ink0", "ink1", "ink2", "rule1"), "margin:8px 0")
     + ".tb-cores svg{max-width:100%;height:auto}"
-    ".tb-cores text{fill:var(--ink2);font:11px var(--jp-ui-font-family,var(--vscode-font-family,sans-serif));"
-    "font-variant-numeric:tabular-nums}.tb-cores .i1{fill:var(--ink1)}.tb-cores .ax{stroke:var(--rule1)}"
-    f".tb-cores .r{{fill:{HUES['torch']};fill:color-mix(in srgb,{HUES['torch']} 84%,var(--ink0))}}"
+    + letters(".tb-cores", ".i1")
+    + ".tb-cores .ax{stroke:var(--rule1)}"
+    f".tb-cores .r{{fill:{HUES['torch']};fill:{mixed(HUES['torch'])}}}"
     f".tb-cores .w{{stroke:{HUES['other']};stroke-width:2}}"
     f".tb-cores .c{{stroke:{HUES['slower']};stroke-dasharray:5 3;stroke-width:1.5}}"
     "</style>"

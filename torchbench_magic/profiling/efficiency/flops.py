@@ -24,15 +24,6 @@ from torchbench_magic.profiling.op_benchmark import (
 )
 from torchbench_magic.profiling.segments import ancestors
 
-__all__ = [
-    "Call",
-    "Flops",
-    "attribute_flops",
-    "flops_of",
-    "recorded_calls",
-    "stopped_ops",
-]
-
 # ---- stopped_ops -----------------------------------------------------------------------------------------------------
 # Ops that a checkpoint stopped before they did anything.
 #

@@ -45,17 +45,6 @@ from .op_bytes import (
 )
 from .table import Efficiency, OpEfficiency
 
-__all__ = [
-    "judged",
-    "with_efficiency",
-    "MoreCalls",
-    "implementation_in",
-    "once_more",
-    "cost_of_fault",
-    "faults_in_call",
-    "run_faulting",
-]
-
 # ---- judged_ops ------------------------------------------------------------------------------------------------------
 # A profile with the efficiency of its ops and lines: from what the one run recorded, and this machine's peaks.
 

@@ -19,23 +19,6 @@ from torchbench_magic.profiling.op_benchmark import (
 
 from .table import PADDED
 
-__all__ = [
-    "DISPATCHES",
-    "FASTER",
-    "FAULTED",
-    "FAULTED_TIME",
-    "LARGE_FRESH",
-    "NEAR",
-    "PAGE",
-    "SERIAL",
-    "accounts_for",
-    "class_of",
-    "MOVES_ONLY",
-    "OpWork",
-    "moved_by",
-    "padded",
-]
-
 # ---- op_classes ------------------------------------------------------------------------------------------------------
 # The class of an op: a rule of thresholds, each with its reason. Pure: figures in, a word out.
 

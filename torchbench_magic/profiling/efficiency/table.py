@@ -10,8 +10,6 @@ import pandas as pd
 
 from torchbench_magic.process.peaks import Peaks
 
-__all__ = ["CLASSES", "NARROW", "PADDED", "Efficiency", "OpEfficiency"]
-
 CLASSES = ("compute", "memory", "page-fault", "overhead", "serial", "below-roof")
 """What an op, or a line, is: near the roof of arithmetic, near that of bandwidth, held up by pages that the system
 gives to fresh memory, mostly the call itself, no faster than one thread would be, or far below the roof."""

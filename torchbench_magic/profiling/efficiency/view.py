@@ -14,18 +14,11 @@ from torchbench_magic.process.peaks import Peaks
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.show.document import Phrase, clipped
 from torchbench_magic.show.document_json import attribute
-from torchbench_magic.show.drawing import CURVE_HUES, AxisScale, figure, scale_of, svg_text, theme
+from torchbench_magic.show.drawing import AxisScale, figure, scale_of, svg_text
+from torchbench_magic.show.palette import CURVE_HUES, GREY, letters, theme
 from torchbench_magic.show.table import BuiltColumn, Cell, Column, float_or_none, frame_rows, texts
 
 from .table import Efficiency, OpEfficiency
-
-__all__ = [
-    "efficiency_clause",
-    "efficiency_columns",
-    "efficiency_footer",
-    "line_columns",
-    "roofline_svg",
-]
 
 # ---- of_roof ---------------------------------------------------------------------------------------------------------
 # How near operations and lines came to what the machine can do: a clause, columns, and what they mean.
@@ -203,9 +196,8 @@ _STYLE = (
         "display:flex;flex-wrap:wrap;gap:4px 12px;margin:8px 0",
     )
     + ".tb-roof svg{overflow:visible;flex:none}"
-    ".tb-roof text{fill:var(--ink2);font:11px var(--jp-ui-font-family,var(--vscode-font-family,sans-serif));"
-    "font-variant-numeric:tabular-nums}.tb-roof .i1{fill:var(--ink1)}"
-    ".tb-roof .tk{stroke:var(--rule2)}.tb-roof .ax{stroke:var(--rule1)}"
+    + letters(".tb-roof", ".i1")
+    + ".tb-roof .tk{stroke:var(--rule2)}.tb-roof .ax{stroke:var(--rule1)}"
     ".tb-roof .rf{fill:none;stroke:var(--ink2);stroke-width:1.5}"
     ".tb-roof circle{fill:color-mix(in srgb,var(--c) 84%,var(--ink0));stroke:var(--bg)}</style>"
 )
@@ -287,7 +279,7 @@ def _axes(x: AxisScale, y: AxisScale, below: str, beside: str, size: float, unit
         at = _place(y, value)
         out.append(f'<line class="tk" x1="0" x2="{_WIDTH}" y1="{at:.1f}" y2="{at:.1f}"/>')
         out.append(svg_text(-6, at + 4, _short(value / size), "end"))
-    out.append(f'<line class="ax" stroke="#7b8087" x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>')
+    out.append(f'<line class="ax" stroke="{GREY}" x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>')
     written = [value for value in scale_of([x.low / unit, x.high / unit]).ticks if x.low <= value * unit <= x.high]
     out += [svg_text(x.place(value * unit) * _WIDTH, _HEIGHT + 15, _short(value), "middle") for value in written]
     out.append(svg_text(_WIDTH / 2, _HEIGHT + 30, below, "middle"))
@@ -304,7 +296,7 @@ def _place(y: AxisScale, value: float) -> float:
 
 def _roof(x: AxisScale, y: AxisScale, spots: Iterable[tuple[float, float]]) -> str:
     points = " ".join(f"{x.place(at) * _WIDTH:.1f},{_place(y, value):.1f}" for at, value in spots)
-    return f'<polyline class="rf" fill="none" stroke="#7b8087" points="{points}"/>'
+    return f'<polyline class="rf" fill="none" stroke="{GREY}" points="{points}"/>'
 
 
 def _dots(profile: Profile, x: AxisScale, y: AxisScale, dots: Sequence[_Dot]) -> str:

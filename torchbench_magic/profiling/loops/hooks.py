@@ -21,20 +21,6 @@ from torchbench_magic.profiling import kineto
 
 from .marks import BACKWARD, BATCH, FORWARD, INPUT, LOSS, OPTIMIZER, TRANSFER, ZERO_GRAD, LoopMarks, UnclearedGradients
 
-__all__ = [
-    "TrainingHooks",
-    "return_names",
-    "asker_of_compiled_calls",
-    "calls_noted_at",
-    "is_called_by_compiler",
-    "GRAD",
-    "TRAINING",
-    "VARIES",
-    "OuterCalls",
-    "calls_noted",
-    "StepRanges",
-]
-
 # ---- training_hooks --------------------------------------------------------------------------------------------------
 # Hooks on what every training loop calls: loaders, backward, optimizers, zero_grad, transfers, gradient scalers.
 #
@@ -96,7 +82,7 @@ class TrainingHooks:
 
         put, noted, self._autograd = self._replace, self._noted, autograd
         self._engine = self._autograd._engine_run_backward
-        put(autograd, "backward", self._watched_backward)
+        put(autograd, "backward", lambda was: noted(was, BACKWARD, calls_engine=True, adds_gradients=True))
         put(autograd, "grad", lambda was: noted(was, BACKWARD, calls_engine=True))
         # assumed of torch 2.13 and newer: what both call, also by names that the user's code took before the run
         put(autograd, "_engine_run_backward", self._engine_called)
@@ -210,11 +196,26 @@ class TrainingHooks:
         return moved
 
     def _noted(
-        self, was: Any, phase: int, fact: Callable[..., int] | None = None, *, calls_engine: bool = False
+        self,
+        was: Any,
+        phase: int,
+        fact: Callable[..., int] | None = None,
+        *,
+        calls_engine: bool = False,
+        adds_gradients: bool = False,
     ) -> Any:
-        """``was`` with a mark before and after; ``fact`` tells from its arguments what the mark holds."""
+        """``was`` with a mark before and after; ``fact`` tells from its arguments what the mark holds.
+
+        One frame more on the stack, for ``torch.autograd.backward`` too, which ``adds_gradients`` between two looks at
+        them: a warning of torch's names the place that is so many frames above it. A second one, of `_engine_called`,
+        would have it name this one.
+        """
+        import torch
+
         begin, recent, extend, pack = self.marks.begin, self.marks.recent, self.marks.recent.extend, self.marks.pack
         thread, get_ident, here, now = self.marks.thread, threading.get_ident, sys._getframe, time.time_ns
+        gradients = self._gradients
+        of_tensor = getattr(torch.Tensor.backward, "__code__", None)  # that calls `backward`
         users: CodeType | None = None  # the user's code that called last
 
         @functools.wraps(was)
@@ -223,7 +224,12 @@ class TrainingHooks:
             nonlocal users
             if get_ident() != thread:
                 return was(*args, **kwargs)
+            if adds_gradients and gradients.watched:
+                gradients.backward_begins()
             frame = here(1)
+            if adds_gradients:
+                gradients.depth += 1
+                frame = here(2) if frame.f_code is of_tensor else frame
             if frame.f_code is users:
                 extend((now(), phase, frame.f_lasti, users))
             else:
@@ -240,55 +246,12 @@ class TrainingHooks:
                 extend((now(), -phase, -1, fact(*args) if fact is not None else -1))
                 if len(recent) >= BATCH:
                     pack()
+                if adds_gradients:
+                    gradients.depth -= 1
+                    if gradients.watched:
+                        gradients.backward_ends()
 
         return noted
-
-    def _watched_backward(self, was: Any) -> Any:
-        """``torch.autograd.backward`` with its marks, between two looks at gradients.
-
-        One frame more on the stack, as with every phase: a warning of torch's names the place that is so many frames
-        above it. A second one, of `_engine_called`, would have it name this one.
-        """
-        import torch
-
-        begin, recent, extend, pack = self.marks.begin, self.marks.recent, self.marks.recent.extend, self.marks.pack
-        thread, get_ident, here, now = self.marks.thread, threading.get_ident, sys._getframe, time.time_ns
-        gradients = self._gradients
-        of_tensor = getattr(torch.Tensor.backward, "__code__", None)  # that calls it
-        users: CodeType | None = None  # the user's code that called last
-
-        @functools.wraps(was)
-        def backward(*args: Any, **kwargs: Any) -> Any:
-            __tracebackhide__ = True
-            nonlocal users
-            if get_ident() != thread:
-                return was(*args, **kwargs)
-            if gradients.watched:
-                gradients.backward_begins()
-            gradients.depth += 1
-            frame = here(1)
-            if frame.f_code is of_tensor:
-                frame = here(2)
-            if frame.f_code is users:
-                extend((now(), BACKWARD, frame.f_lasti, users))
-            else:
-                users = frame.f_code if begin(BACKWARD, frame) is frame else None
-            ours = self._engine_taken()
-            try:
-                return was(*args, **kwargs)
-            except BaseException as error:
-                unlink_frame(error)
-                raise
-            finally:
-                self._engine_returned(ours)
-                extend((now(), -BACKWARD, -1, -1))
-                if len(recent) >= BATCH:
-                    pack()
-                gradients.depth -= 1
-                if gradients.watched:
-                    gradients.backward_ends()
-
-        return backward
 
     def _engine_taken(self) -> Any:
         """Torch's own engine, for a call that is noted already: what `_engine_called` put is handed out."""

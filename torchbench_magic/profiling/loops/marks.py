@@ -17,25 +17,6 @@ from torchbench_magic.process.frame_owner import is_library_file
 
 from .phases import PHASES
 
-__all__ = [
-    "BACKWARD",
-    "BATCH",
-    "COMPILED",
-    "FORWARD",
-    "INPUT",
-    "LOSS",
-    "LoopMarks",
-    "OPTIMIZER",
-    "PlaceBook",
-    "STEP",
-    "TRANSFER",
-    "UNCLEARED",
-    "WIDTH",
-    "ZERO_GRAD",
-    "LineSamples",
-    "UnclearedGradients",
-]
-
 # ---- marks -----------------------------------------------------------------------------------------------------------
 # The record of a training loop: when each phase begins and ends on the thread that runs the cell, and where.
 #

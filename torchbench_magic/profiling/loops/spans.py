@@ -31,23 +31,6 @@ from .marks import (
     LoopMarks,
 )
 
-__all__ = [
-    "marking",
-    "note_step",
-    "Span",
-    "pieces_of",
-    "said_steps",
-    "spans_of",
-    "with_loop_heads",
-    "asked_steps",
-    "recognised_steps",
-    "Leads",
-    "evaluation_passes",
-    "calls_without_phases",
-    "compiled_phases",
-    "compiled_steps",
-]
-
 # ---- current ---------------------------------------------------------------------------------------------------------
 # Which marks a ``step()`` of the code belongs to.
 

@@ -33,17 +33,6 @@ from .spans import (
     with_loop_heads,
 )
 
-__all__ = [
-    "recorded_loop",
-    "sampled_loop",
-    "Loop",
-    "loop_rows",
-    "LinesSeen",
-    "PlaceNumbers",
-    "RecordedLines",
-    "SampledLines",
-]
-
 # ---- loop_lines ------------------------------------------------------------------------------------------------------
 # Which line of the user's runs when, for what a loop does between its phases and within its input.
 

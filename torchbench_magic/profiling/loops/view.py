@@ -14,6 +14,7 @@ from torchbench_magic.profiling.diff import ProfileDiff
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.show.document import Phrase, StyledText, clipped, code, of_result
 from torchbench_magic.show.drawing import figure, round_ticks, svg_text, tenths
+from torchbench_magic.show.palette import GREY, HUES
 from torchbench_magic.show.table import Table, built_table, measured_columns, share, texts
 
 from .phases import (
@@ -29,14 +30,6 @@ from .phases import (
     shares_of,
     step_seconds,
 )
-
-__all__ = [
-    "loop_clause",
-    "loop_footer",
-    "phases_table",
-    "step_strips",
-    "phases_diff_table",
-]
 
 # ---- phases_table ----------------------------------------------------------------------------------------------------
 # The phases of a training loop in a clause of the sentence, a table and a line of the footer.
@@ -254,9 +247,9 @@ _MOST_STRIPS = 160  # strips: of more steps, neighbours share one
 _THINNEST = 0.2  # px: what is thinner is not drawn
 _TALLEST = 3.0  # times the median: what goes beyond is cut, and said to be
 _HUES = {
-    "input": "#d28a1a",
-    "transfer": "#2ca184",
-    "forward": "#2468b0",
+    "input": HUES["python"],
+    "transfer": HUES["memory"],
+    "forward": HUES["torch"],
     "loss": "#7a5fb5",
     "backward": "#5b9bd5",
     "optimizer": "#a4527e",
@@ -266,7 +259,8 @@ _HUES = {
 _STYLE = (  # the colours are those of the live tables round it; elsewhere text is of the colour around it
     "<style>.tb-steps{margin:8px 0;overflow-x:auto}"
     ".tb-steps text{fill:var(--ink2);font:11px var(--ui,sans-serif);font-variant-numeric:tabular-nums}"
-    ".tb-steps .ax{stroke:var(--rule1,#7b8087)}.tb-steps .cut{fill:var(--ink0)}"
+    f".tb-steps .ax{{stroke:var(--rule1,{GREY})}}"
+    ".tb-steps .cut{fill:var(--ink0)}"
     ".tb-steps [color]{fill:color-mix(in srgb,currentColor 84%,var(--ink0))}</style>"
 )
 
@@ -322,7 +316,7 @@ def _axes(table: pd.DataFrame, top: float, phases: pd.DataFrame) -> Iterator[str
     ticks = ticks[:: 1 + len(ticks) // 5]
     heights = [_HEIGHT * (1 - tick * scale.size / top) for tick in ticks]
     marks = "".join(f"M-4 {tenths(y)}h4" for y in heights)
-    yield f'<path class="ax" fill="none" stroke="#7b8087" d="M0 {_HEIGHT}h{_WIDTH}{marks}"/>'
+    yield f'<path class="ax" fill="none" stroke="{GREY}" d="M0 {_HEIGHT}h{_WIDTH}{marks}"/>'
     for at, (tick, y) in enumerate(zip(ticks, heights, strict=True)):
         unit = f" {scale.unit}" if at == len(ticks) - 1 else ""
         yield svg_text(-8, y + 4, f"{tick:g}{unit}", "end")

@@ -16,8 +16,6 @@ import pandas as pd
 from torchbench_magic.profiling.schema import ALIVE_COLUMNS, frame_of
 from torchbench_magic.profiling.trace import Source, line_text
 
-__all__ = ["Peak", "alive", "alive_blocks", "by_line", "devices_of", "older_freed", "peak_of"]
-
 _LINE = ["device", "source_id", "line", "thread"]
 
 

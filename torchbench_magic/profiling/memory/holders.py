@@ -32,30 +32,8 @@ from torchbench_magic.cell_text import CellText
 from torchbench_magic.printable import printable
 from torchbench_magic.process.frame_owner import is_users_file
 from torchbench_magic.process.held import class_dict, class_order, memory_of, saved_names
-from torchbench_magic.process.reach import dict_of, is_users_class, is_users_module
+from torchbench_magic.process.reach import dict_of, function_parts, is_users_class, is_users_module
 from torchbench_magic.profiling.kineto import without_overrides
-
-__all__ = [
-    "ATOMS",
-    "CONTAINERS",
-    "Lead",
-    "limit_of",
-    "node_parts",
-    "parts",
-    "CAN_READ_LOCALS",
-    "Root",
-    "context_roots",
-    "hidden_roots",
-    "is_users_code",
-    "last_value",
-    "local_roots",
-    "module_roots",
-    "variable_roots",
-    "MOST_SECONDS",
-    "HeldBlock",
-    "Holdings",
-    "find_holders",
-]
 
 # ---- holder_search ---------------------------------------------------------------------------------------------------
 # The search for holders: breadth first from names, so that the shortest way to a block says who holds it.
@@ -360,7 +338,7 @@ def parts(value: Any) -> _Parts:
         yield from _of_tensor(value)
         return
     elif kind is FunctionType:
-        yield from _of_function(value)
+        yield from ((Lead(how, name), held) for how, name, held in function_parts(value))
         return
     elif kind is MethodType:
         yield Lead("within"), value.__self__
@@ -440,23 +418,6 @@ def _of_tensor(value: Any) -> _Parts:
     held = dict_of(value)
     if type(held) is dict:
         yield from ((Lead("attribute", name), item) for name, item in list(held.items()))
-
-
-def _of_function(function: FunctionType) -> _Parts:
-    code = function.__code__
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
-        try:
-            yield Lead("closure", name), cell.cell_contents
-        except ValueError:  # nothing is in it yet
-            continue
-    defaults = function.__defaults__ or ()
-    arguments = code.co_varnames[: code.co_argcount]
-    yield from (
-        (Lead("default", name), value)
-        for name, value in zip(arguments[len(arguments) - len(defaults) :], defaults, strict=False)
-    )
-    yield from ((Lead("default", name), value) for name, value in (function.__kwdefaults__ or {}).items())
-    yield from ((Lead("attribute", name), value) for name, value in list(vars(function).items()))
 
 
 def _of_error(error: BaseException) -> Iterator[Any]:

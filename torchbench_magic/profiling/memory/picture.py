@@ -20,18 +20,11 @@ from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.sources import place_in
 from torchbench_magic.show.document import clipped
 from torchbench_magic.show.document_json import drawing_id, script_data
-from torchbench_magic.show.drawing import figure, round_ticks, svg_text, theme
+from torchbench_magic.show.drawing import figure, round_ticks, svg_text
 from torchbench_magic.show.javascript import data_script, packed_text
+from torchbench_magic.show.palette import ALARM, GREY, HUES, letters, mixed, theme
 
 from .allocations import peak_of
-
-__all__ = [
-    "Layer",
-    "picture",
-    "stack",
-    "BlocksByColumn",
-    "blocks_by_column",
-]
 
 # ---- blocks_by_column ------------------------------------------------------------------------------------------------
 # The blocks of memory that are alive at each moment that a picture of memory shows, for who clicks on it.
@@ -120,19 +113,19 @@ _PALEST, _STRONGEST = 26, 100  # per cent of the hue of memory
 _APART = 13
 _STRIP = 13  # px of the strip of lines
 
+_HUE = HUES["memory"]
 _STYLE = (
     "<style>"
     + theme(
         ".tb-memory",
         ("bg", "bg2", "ink0", "ink1", "ink2", "rule1", "rule2"),
-        "--memory:#2ca184;--more:#cf4f2c;margin:8px 0;overflow-x:auto",
+        f"--memory:{_HUE};--more:{ALARM};margin:8px 0;overflow-x:auto",
     )
     + "@supports(color:color-mix(in srgb,red,blue)){.tb-memory{"
-    "--memory:color-mix(in srgb,#2ca184 84%,var(--ink0));--more:color-mix(in srgb,#cf4f2c 84%,var(--ink0))}}"
+    f"--memory:{mixed(_HUE)};--more:{mixed(ALARM)}}}}}"
     ".tb-memory svg{display:block}.tb-memory svg:focus-visible{outline:2px solid var(--jp-brand-color1,#1f6fb2)}"
-    ".tb-memory text{fill:var(--ink2);font:11px var(--jp-ui-font-family,var(--vscode-font-family,sans-serif));"
-    "font-variant-numeric:tabular-nums}.tb-memory text.i1{fill:var(--ink1)}"
-    ".tb-memory .tk{stroke:var(--rule2)}.tb-memory .ax{stroke:var(--rule1)}"
+    + letters(".tb-memory", "text.i1")
+    + ".tb-memory .tk{stroke:var(--rule2)}.tb-memory .ax{stroke:var(--rule1)}"
     ".tb-memory .pk{stroke:var(--more);stroke-dasharray:3 3}.tb-memory .at{stroke:var(--ink1)}"
     ".tb-memory .ly{fill:var(--memory)}"
     ".tb-memory .st{fill:var(--bg2)}"
@@ -320,13 +313,13 @@ def picture(profile: Profile, device: str, scale: units.Scale) -> str:
     for layer, tint in zip(drawn.layers, tints, strict=False):
         top = bottom + layer.held
         shape = _area([y(v) for v in bottom], [y(v) for v in top])
-        parts.append(f'<path class="ly" fill="#2ca184" fill-opacity="{tint / 100:g}" d="{shape}"/>')
+        parts.append(f'<path class="ly" fill="{_HUE}" fill-opacity="{tint / 100:g}" d="{shape}"/>')
         if layer.held[-1] > 0.02 * high:
             ends.append((y(float(bottom[-1] + top[-1]) / 2), layer))
         else:
             parts.append(_inside(layer, [y(v) for v in bottom], [y(v) for v in top]))
         bottom = top
-    axis = f'<line class="ax" stroke="#7b8087" x1="0" x2="{_WIDTH}" y1="{y(0):.1f}" y2="{y(0):.1f}"/>'
+    axis = f'<line class="ax" stroke="{GREY}" x1="0" x2="{_WIDTH}" y1="{y(0):.1f}" y2="{y(0):.1f}"/>'
     parts += [axis, *_labels(ends)]
     if peak.bytes:
         parts += _peak_marks(peak.time / drawn.seconds * _WIDTH, y(peak.bytes), peak.bytes, peak.time)
@@ -396,8 +389,8 @@ def _peak_marks(x: float, y: float, nbytes: int, seconds: float) -> list[str]:
     label = f"peak {units.bytes_text(nbytes)} at {units.seconds_text(seconds)}"
     anchor = "start" if x < 160 else "end"
     return [
-        f'<line class="pk" stroke="#cf4f2c" x1="0" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>',
-        f'<line class="pk" stroke="#cf4f2c" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 4:.1f}" y2="{_HEIGHT}"/>',
+        f'<line class="pk" stroke="{ALARM}" x1="0" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>',
+        f'<line class="pk" stroke="{ALARM}" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 4:.1f}" y2="{_HEIGHT}"/>',
         svg_text(x + (6 if anchor == "start" else -6), y - 6, label, anchor, "i1"),
     ]
 
@@ -413,7 +406,7 @@ def _strip(profile: Profile, seconds: float) -> Iterator[str]:
         left, right = start / seconds * _WIDTH, min(end / seconds, 1.0) * _WIDTH
         if right - left >= 2:
             place_of = f'x="{left:.1f}" y="{top}" width="{right - left - 1:.1f}" height="{_STRIP}"'
-            yield f'<rect class="st" fill="#7b808733" {place_of}/>'
+            yield f'<rect class="st" fill="{GREY}33" {place_of}/>'
         if right - left >= 7 * len(label) + 4:
             yield svg_text((left + right) / 2, top + 10, label, "middle")
 

@@ -17,8 +17,6 @@ import numpy as np
 
 from torchbench_magic.arrays import Ints
 
-__all__ = ["HostMemory"]
-
 _TRIALS, _BLOCKS = 5, 2000
 _clock = time.thread_time if time.get_clock_info("thread_time").resolution <= 1e-6 else time.perf_counter
 

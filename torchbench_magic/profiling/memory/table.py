@@ -15,11 +15,6 @@ from torchbench_magic.profiling.schema import HOLDER_COLUMNS, MEMORY_COLUMNS, fr
 
 from .holders import Holdings
 
-__all__ = [
-    "memory_timeline",
-    "holder_table",
-]
-
 # ---- memory_table ----------------------------------------------------------------------------------------------------
 # ``Profile.memory``: what torch's allocators gave and took, over time.
 

@@ -35,8 +35,6 @@ from torchbench_magic.show.table import (
 from .allocations import by_line, devices_of, older_freed, peak_of
 from .picture import picture
 
-__all__ = ["documents"]
-
 _MOST_ROWS = 12
 _LARGE = 0.2  # share of the peak from which a line is named in the sentence
 

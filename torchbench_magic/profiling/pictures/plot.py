@@ -12,13 +12,12 @@ from torchbench_magic.profiling.memory.allocations import devices_of, peak_of
 from torchbench_magic.profiling.memory.picture import stack
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.show.drawing import literal, new_axes
+from torchbench_magic.show.palette import ALARM, HUES
 
 from . import profile_flame
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-__all__ = ["plot"]
 
 
 def plot(profile: Profile, *, kind: str = "flame", metric: str = "time", ax: Axes | None = None) -> Axes:
@@ -48,10 +47,10 @@ def _memory(profile: Profile, devices: list[str], ax: Axes | None) -> Axes:
     shades = np.linspace(0.25, 0.95, max(len(drawn.layers), 2)).tolist()
     for layer, shade in zip(drawn.layers, shades, strict=False):
         top = bottom + layer.held / scale.size
-        ax.stairs(top, edges, baseline=bottom, fill=True, color="#2ca184", alpha=shade, label=literal(layer.name))
+        ax.stairs(top, edges, baseline=bottom, fill=True, color=HUES["memory"], alpha=shade, label=literal(layer.name))
         bottom = top
     if peak.bytes:
-        ax.axvline(peak.time, color="#cf4f2c", linestyle="--", linewidth=1)
+        ax.axvline(peak.time, color=ALARM, linestyle="--", linewidth=1)
         end = peak.time > 0.7 * drawn.seconds
         ax.annotate(
             f"peak {units.bytes_text(peak.bytes)}",

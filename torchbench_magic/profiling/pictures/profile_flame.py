@@ -17,8 +17,6 @@ from torchbench_magic.show.document import Drawn, clipped, of_result
 from torchbench_magic.show.flame import MOST_BYTES, FlameGraph, Measure, markup
 from torchbench_magic.show.javascript import is_own_page
 
-__all__ = ["METRICS", "drawn", "flamegraph", "graph_of"]
-
 METRICS = {"time": "time", "device": "device", "bytes": "allocated", "allocated": "allocated"}
 _LONGEST = 80  # characters of a line of code on a frame
 _INLINE_LINKS = 400  # rows of what runs where

@@ -36,29 +36,6 @@ from torchbench_magic.show.table import (
     texts,
 )
 
-__all__ = [
-    "HUES",
-    "Bars",
-    "distinct_rows",
-    "module",
-    "RUNNING",
-    "WAITING",
-    "thread_bars",
-    "thread_track",
-    "SpanSums",
-    "sums_of",
-    "LONGEST_NAME",
-    "MOST_BARS",
-    "MOST_DEPTH",
-    "TICKS",
-    "bars_in_span",
-    "spec_of",
-    "widget_spec",
-    "MOST_BYTES",
-    "Timeline",
-    "timeline",
-]
-
 # ---- bars ------------------------------------------------------------------------------------------------------------
 # The bars of a timeline, fewer of them where there are more than can be seen, and the module that draws them.
 

@@ -16,8 +16,6 @@ from torchbench_magic.show.kept_output import LIVE, WITHOUT_KERNEL, Lasting
 
 from .timeline import module
 
-__all__ = ["TimelineWidget"]
-
 
 class _Timeline(Protocol):
     @property

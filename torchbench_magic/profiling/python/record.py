@@ -32,8 +32,6 @@ from typing import Any, cast
 from torchbench_magic.errors import MissingTool
 from torchbench_magic.process.contention import WantedClock
 
-__all__ = ["INTERVAL", "PythonSampler", "SampleRecord", "SampledPlace", "check_sampler", "check_sampling"]
-
 INTERVAL = 0.001
 """Seconds: a sample takes 10 to 40 us, by the depth of the stack. What is dear are the calls, not the samples: the hook
 looks at the clock at each one."""

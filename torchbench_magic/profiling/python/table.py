@@ -25,18 +25,6 @@ from torchbench_magic.results import Doubt
 
 from .record import SampledPlace, SampleRecord
 
-__all__ = [
-    "AWAITING",
-    "doubts_of_sampling",
-    "sampled_functions",
-    "sampled_waits",
-    "active_before",
-    "idle_times",
-    "sampled_times",
-    "waited",
-    "without_callers",
-]
-
 # ---- sampled_time ----------------------------------------------------------------------------------------------------
 # How long each sample stands for, and how much of that was in torch.
 #

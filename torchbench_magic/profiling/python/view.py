@@ -29,13 +29,6 @@ from torchbench_magic.show.table import (
     texts,
 )
 
-__all__ = [
-    "python_clause",
-    "python_footer",
-    "python_table",
-    "folded_recursion",
-]
-
 # ---- folded_recursion ------------------------------------------------------------------------------------------------
 # Functions that call themselves: one row instead of one for each level of the recursion.
 

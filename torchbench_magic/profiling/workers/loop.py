@@ -18,19 +18,6 @@ from typing import Any, NamedTuple
 
 from torchbench_magic.process.frame_owner import is_library_file
 
-__all__ = [
-    "STARTING",
-    "WAITING",
-    "observed_loop",
-    "original_loop",
-    "replace_loop",
-    "NotesPlace",
-    "WorkerNotes",
-    "WorkerPlace",
-    "open_notes",
-    "write_note",
-]
-
 # ---- worker_notes ----------------------------------------------------------------------------------------------------
 # What DataLoader workers write down for the process that profiles: a file in memory, which has no name on the disk.
 #

@@ -18,13 +18,6 @@ from torchbench_magic.units import seconds_text
 
 from .loop import STARTING, WAITING, WorkerNotes, WorkerPlace, observed_loop, original_loop, replace_loop
 
-__all__ = [
-    "WorkerRecord",
-    "Workers",
-    "worker_table",
-    "waits_for_workers",
-]
-
 # ---- workers ---------------------------------------------------------------------------------------------------------
 # DataLoader workers that start during a run: where they spend their time, sampled from within (see
 # `profiling.workers.loop`).

@@ -10,8 +10,6 @@ from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.show.document import of_result
 from torchbench_magic.show.table import Table, built_table, counted, frame_rows, measured_columns, share, texts
 
-__all__ = ["workers_table"]
-
 _MOST_ROWS = 8
 
 

@@ -53,6 +53,9 @@ others = {"m": m, "x": torch.zeros(3), "held": [m]}
 space, part, kept = types.SimpleNamespace(f=f), functools.partial(fs[0]), {f}
 net = torch.nn.Sequential(torch.nn.Sequential(Block()))
 layers = torch.nn.ModuleList([Block()])
+deep = Block()
+for _ in range(9):
+    deep = torch.nn.Sequential(deep)
 hooked = torch.nn.Identity()
 hooked.register_forward_hook(lambda *_: f())
 lambdas = {"a": lambda: f()}
@@ -118,7 +121,7 @@ def test_nothing_is_said_where_functions_read_what_they_would_in_a_cell(body: st
 @pytest.mark.parametrize("call", [
     "ops['f']()", "ops[1][0][0]()", "ops.get('f')()", "[f][0]()", "[g() for g in fs]", "next(iter(kept))()", "part()",
     "held.f()", "held.run()", "space.f()", "slotted.f()", "bound()", "lambdas['a']()", "closed()",
-    "net(1)", "layers[0](1)", "hooked(1)",
+    "net(1)", "layers[0](1)", "deep(1)", "hooked(1)",
 ])  # fmt: skip
 def test_functions_in_containers_objects_and_modules_are_found(call: str) -> None:
     result = timed(f"n = 1\nclock.work(10)\n{call}", f"n = 20\nclock.work(10)\n{call}", holders=True)
