@@ -313,7 +313,7 @@ def _anomaly_words(value: tuple[bool, bool], than: tuple[bool, bool]) -> str:
 
 
 # ---- modes -----------------------------------------------------------------------------------------------------------
-# Modes of torch (`TorchDispatchMode`, ``TorchFunctionMode``) are code of the user's, and so is the ``__torch_function__``
+# Modes of torch (`TorchDispatchMode`, ``TorchFunctionMode``) are code of the user's, and so is ``__torch_function__``
 # of a tensor's class: torch runs both for whatever is asked of a tensor. They are on where the user's code runs. What
 # measures asks without them, as a ``FakeTensorMode`` answers with tensors that have no values.
 #
