@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from torchbench_magic.profiling.schema import LOOP_COLUMNS, frame_of
 
@@ -144,16 +143,6 @@ def _by_line(rows: pd.DataFrame, column: str) -> pd.Series[float]:
     on_lines = rows[rows["line"].notna()]
     sums: pd.Series[float] = on_lines.groupby(["source_id", "line"], sort=False)[column].sum().astype("float64")
     return sums
-
-
-def seconds_by_step(parts: pd.DataFrame, keys: Mapping[str, Any] | None = None) -> NDArray[np.float64]:
-    """Seconds of each step in the rows that have these values."""
-    inside = parts[parts["step"].notna()]
-    steps = np.unique(inside["step"].astype("int64"))
-    for name, value in (keys or {}).items():
-        inside = inside[inside[name] == value]
-    sums = inside.groupby(inside["step"].astype("int64"))["seconds"].sum()
-    return sums.reindex(steps, fill_value=0.0).to_numpy(np.float64)
 
 
 def renumbered(parts: pd.DataFrame, steps: Sequence[int]) -> pd.DataFrame:
