@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from tests.interrupting import PACKAGE, lines_run, with_interrupt_at
 from torchbench_magic.cell_text import Body
@@ -57,7 +58,8 @@ def state() -> dict[str, Any]:
         "environment": dict(os.environ),
         "descriptors": {n: os.readlink(f"/proc/self/fd/{n}") for n in ("0", "1", "2")},
         "handler": signal.getsignal(signal.SIGINT),
-        "trace": sys.gettrace(),
+        "trace": (sys.gettrace(), sys.getprofile()),
+        "modes": (_get_current_dispatch_mode_stack(), torch._C._is_torch_function_enabled()),
     }
 
 
