@@ -50,6 +50,7 @@ from .work_state import (
     plain_label,
     reach,
     seen_of,
+    share_of,
     state_of,
 )
 
@@ -399,7 +400,8 @@ class Probe:
         if self._compiles():
             dynamo.load()  # as the first call would: `uncompiled` must come before it
         reached = self._reach()
-        self._kept, self._by_setup = Kept(reached), state_of(reached)
+        self._share = share_of(reached)
+        self._kept, self._by_setup = Kept(reached), state_of(reached, self._share)
         self._random = [(read, put, read()) for read, put in generators_among(reached)]
 
     def _compiles(self) -> bool:
@@ -424,7 +426,7 @@ class Probe:
         """One recorded call; its reading without what the recording took."""
         if self._before is not None:
             self._before()
-        work = Work(before=state_of(self._reach()))
+        work = Work(before=state_of(self._reach(), self._share))
         call = _Recorded(self.block, lambda: self._recording(work))
         wall, cpu = reading = yield BlockRequest(call, 0, 1, is_tried=is_tried)
         self._works.append(work)
@@ -659,7 +661,7 @@ class Probe:
         was, last, moving = first.before, later[-1].before, self._moving
         held = [k for k, one in was.items() if isinstance(one.size, int) and one.size > 0 and k in last]
         ended = [k for k in held if last[k].size == 0 and (isinstance(was[k].size, Left) or k in moving)]
-        now = state_of(self._reach()) if ended else {}
+        now = state_of(self._reach(), self._share) if ended else {}
         for k in ended:
             if k in now and now[k].size == 0:  # the last call made none anew
                 return Finding("less", f"`{plain_label(k)}` had items left before the first call and none in the end")

@@ -43,12 +43,15 @@ __all__ = [
     "plain_label",
     "reach",
     "seen_of",
+    "share_of",
     "state_of",
 ]
 
 _MOST_OBJECTS, _DEEPEST, _MOST_ITEMS = 3_000, 9, 200
 _SAMPLE = 4_096
 """Elements of a large array that are compared; of one up to four times as large, all are."""
+_MOST_COMPARED, _FEWEST = 100_000, 64
+"""Items of all containers together, and of each, that are compared at one moment."""
 _MOST_BYTES = 32 << 20
 """Bytes that are copied to be put back; larger state is not put to the test."""
 _WORD = 40
@@ -56,6 +59,7 @@ _WORD = 40
 _DICTS = (dict, OrderedDict, defaultdict, Counter)
 _CONTAINERS = (list, set, deque, bytearray, *_DICTS)
 _SCALARS = (bool, int, float, complex, str, bytes)
+_QUICK = frozenset(_SCALARS)
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, its methods may be Python code
 OF_PROCESS = "of the process"
 
@@ -185,17 +189,27 @@ def generators_among(reached: Mapping[str, Reached]) -> list[tuple[Callable[[], 
 # ---- what is compared ------------------------------------------------------------------------------------------------
 
 
-def state_of(reached: Mapping[str, Reached]) -> dict[str, Seen]:
-    """Label -> what is there now; and what the process has open."""
-    found = {label: seen_of(one.value) for label, one in reached.items()}
+def share_of(reached: Mapping[str, Reached]) -> int:
+    """How many items of each container `state_of` is to compare, that all of them together take some 10 ms."""
+    several = sum(type(one.value) in (*_CONTAINERS, tuple, frozenset) for one in reached.values())
+    return min(4 * _SAMPLE, max(_FEWEST, _MOST_COMPARED // max(several, 1)))
+
+
+def state_of(reached: Mapping[str, Reached], share: int = 4 * _SAMPLE) -> dict[str, Seen]:
+    """Label -> what is there now; and what the process has open.
+
+    Args:
+        share: items of a container that are compared, all of one that has no more; a quarter of it of a larger one.
+    """
+    found = {label: seen_of(one.value, share) for label, one in reached.items()}
     counts = {"threads": threading.active_count(), "warning filters": len(warnings.filters)}
     with contextlib.suppress(OSError):
         counts["open files"] = len(os.listdir("/proc/self/fd"))
     return found | {name: Seen(OF_PROCESS, count, None) for name, count in counts.items()}
 
 
-def seen_of(value: Any) -> Seen:
-    return Seen(type(value).__name__, _size(value), _digest(value))
+def seen_of(value: Any, share: int = 4 * _SAMPLE) -> Seen:
+    return Seen(type(value).__name__, _size(value), _digest(value, share))
 
 
 def _size(value: Any) -> Any:
@@ -222,7 +236,7 @@ def _size(value: Any) -> Any:
     return None
 
 
-def _digest(value: Any) -> Any:
+def _digest(value: Any, share: int) -> Any:
     """Of values: all of a small array, a sample of a large one. Of containers: what stands where."""
     import torch
 
@@ -232,16 +246,17 @@ def _digest(value: Any) -> Any:
         if issubclass(type(value), torch.Tensor):
             return _digest_of_tensor(value)
         if issubclass(type(value), np.ndarray):
-            some = value.ravel() if value.size <= 4 * _SAMPLE else value.flat[:: value.size // _SAMPLE | 1]
+            most = share if value.dtype.hasobject else 4 * _SAMPLE
+            some = value.ravel() if value.size <= most else value.flat[:: value.size // (most // 4) | 1]
             return hash(tuple(map(_item, some))) if some.dtype.hasobject else hash(some.tobytes())
         if issubclass(type(value), CellType):
             return _item(value.cell_contents)
         if type(value) in _DICTS:
-            pairs = itertools.islice(value.items(), 4 * _SAMPLE)
+            pairs = itertools.islice(value.items(), share)
             return hash(tuple((_item(key), _item(item)) for key, item in pairs))
         if type(value) in (*_CONTAINERS, tuple, frozenset):
             items = gc.get_referents(value) if type(value) is tuple else [*value]  # see `_referents`
-            step = 1 if len(items) <= 4 * _SAMPLE else len(items) // _SAMPLE | 1
+            step = 1 if len(items) <= share else len(items) // (share // 4) | 1
             return hash(tuple(map(_item, items[::step])))
     return None
 
@@ -262,7 +277,7 @@ def _digest_of_tensor(value: Any) -> Any:
 
 
 def _item(value: Any) -> Any:
-    return value if _is_scalar(value) and value == value else id(value)
+    return value if (type(value) in _QUICK or _is_scalar(value)) and value == value else id(value)
 
 
 def is_switch(was: Seen, now: Seen) -> bool:
