@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from tests.quiet_machine import quiet
+from .quiet_machine import quiet
 
 # Threads that a library keeps for the life of the process, on purpose, by module and name.
 KEPT_THREADS = (
@@ -232,3 +233,31 @@ def _put_back(before: dict[str, Any]) -> None:
         torch = sys.modules["torch"]
         torch.set_num_threads(before["torch.get_num_threads()"])
         torch.set_grad_enabled(before["torch.is_grad_enabled()"])
+
+
+# ==== torch.compile ===================================================================================================
+# What tests of several rooms need of the compiler.
+
+
+@pytest.fixture
+def compiled_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is compiled before the test, and nothing of it stays; what the compiler warns of is not shown."""
+    import torch
+
+    tqdm = pytest.importorskip("tqdm")
+    monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)  # the compiler's progress bar would leave a thread
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    torch.compiler.set_stance("default")
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def compiled_eagerly(compiled_anew: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the compiler's own code for graphs, but not the minutes of C++."""
+    import torch
+
+    real = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda code, **_: real(code, backend="eager", dynamic=False))

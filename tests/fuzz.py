@@ -102,8 +102,8 @@ class Kind:
 
 
 def of_stores(folder: Path) -> Kind:
-    from tests.results.profiles import profile_of_two_kernels
-    from tests.results.samples import pair
+    from tests.profiling.profiles import profile_of_two_kernels
+    from tests.timing.samples import pair
     from torchbench_magic import load
 
     path, bad = folder / "good.sqlite", folder / "bad.sqlite"
@@ -155,7 +155,7 @@ def _change(connection: sqlite3.Connection, draw: random.Random) -> None:
 
 
 def of_traces(folder: Path) -> Kind:
-    from tests.results.profiles import profile_of_two_kernels
+    from tests.profiling.profiles import profile_of_two_kernels
     from torchbench_magic import load_trace
     from torchbench_magic.profiling.chrome_trace import OWN_KEY
 

@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 
 PYTHONS="3.11 3.12 3.13 3.14"
 VERSIONS=${VERSIONS:-"$PYTHONS newest 3.12+2.11.0 oldest"}
-TESTS=${TESTS:-"tests/core/profiling tests/core/timing tests/core/code/test_body.py tests/magics tests/kernel"}
+TESTS=${TESTS:-"tests/profiling tests/insights tests/timing tests/process/test_code.py tests/notebook tests/kernel"}
 # how many at a time: arguments of pytest-xdist
 BESIDE=${BESIDE:-}
 unset PYTHONPATH OMP_NUM_THREADS MKL_NUM_THREADS

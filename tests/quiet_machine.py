@@ -1,7 +1,7 @@
 """A machine that does nothing but the test: what the system counts of other load reads as none.
 
-What is said of a busy machine has tests of its own, with planted counters (`tests/core/machine/test_contention.py`,
-`tests/core/profiling/test_machine_load.py`). Everywhere else it would be said by chance.
+What is said of a busy machine has tests of its own, with planted counters (`tests/process/test_contention.py`,
+`tests/profiling/test_warnings.py`). Everywhere else it would be said by chance.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     .venv/bin/python tests/soak.py -n 20                       # the tests of `make test`
     .venv/bin/python tests/soak.py -n 5 --tier slow            # those of `make test-slow`
-    .venv/bin/python tests/soak.py -n 3 --pauses -- tests/core/timing
+    .venv/bin/python tests/soak.py -n 3 --pauses -- tests/timing
 
 Each failure is printed at once, below the seed that repeats its order: ``pytest --randomly-seed=SEED``.
 With ``--pauses`` the processes of the tests are stopped and continued at random moments (SIGSTOP, 10 to 300 ms, half of

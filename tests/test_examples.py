@@ -261,7 +261,7 @@ def test_more_than_one_process_measures_on_a_cluster_and_names_the_late_ranks(
     assert everywhere.count("baseline") == 2
     assert "unpaired" in " ".join(lone.split())
     assert "one run on each engine cannot tell a difference" in " ".join(lone.split())
-    # who is late, and whether by chance, is as the machine has it: recorded traces say it in tests/core/ranks
+    # who is late, and whether by chance, is as the machine has it: recorded traces say it in tests/cluster
     for told, line in ((job, ""), (straggler, "In[7]:11"), (loaded, "train.py:7 augment")):
         assert re.search(r"[Rr]ank \d delays", told)
         assert line in told or "No rank delays the others" in told

@@ -20,16 +20,15 @@ from typing import Any
 import pytest
 
 import torchbench_magic
+from tests.cpp.conftest import pretender as pretender
+from tests.profiling.profiles import profile_of_two_kernels
+from tests.show.builders import comparison_of
+from tests.timing.samples import lone
 from torchbench_magic.cell_text import Body
 from torchbench_magic.counting.client import Server
 from torchbench_magic.counting.count import Job, count_instructions
 from torchbench_magic.cpp.build import Snip, build
 from torchbench_magic.errors import CountError, InputError, SnippetError, StoreError
-
-from .core.cpp.conftest import pretender as pretender
-from .results.profiles import profile_of_two_kernels
-from .results.samples import lone
-from .views.builders import comparison_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZE = 2 << 20

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz import KINDS
+from .fuzz import KINDS
 
 pytestmark = pytest.mark.interpreter
 

@@ -20,6 +20,9 @@ from torch.utils.benchmark.utils.compare import Colorize
 from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import FunctionCount
 
 import torchbench_magic
+from tests.counting.test_view import compared, counted
+from tests.profiling.profiles import profile_of_two_kernels
+from tests.show.builders import LINES, OPS, comparison_of, profile_of
 from torchbench_magic import errors
 from torchbench_magic.benchmark import Compare
 from torchbench_magic.notebook.display import Output
@@ -28,10 +31,6 @@ from torchbench_magic.printable import escaped, printable, printable_lines
 from torchbench_magic.profiling.trace import Source
 from torchbench_magic.results import Doubt
 from torchbench_magic.show import torch_results
-
-from .results.profiles import profile_of_two_kernels
-from .views.builders import LINES, OPS, comparison_of, profile_of
-from .views.counting.test_counts import compared, counted
 
 TEXTS = (
     "\x1b[31mred",

@@ -1,7 +1,7 @@
 """Ranks of jobs over gloo: planted stragglers, jobs without one, planted skews of clocks, and two traces of 60 MB.
 
 ``python tests/benchmarks/cluster.py [--runs N] [--none N] [--only engines|traces]``, on an idle machine of two cores or
-more; ten minutes. A recording is 24 steps of `tests/core/ranks/job.py` under torchrun. On engines, a cell of 8 steps
+more; ten minutes. A recording is 24 steps of `tests/cluster/job.py` under torchrun. On engines, a cell of 8 steps
 runs as with ``%%tprofile --engines``; ``--only engines`` keeps the other figures of the file as they are.
 """
 
@@ -21,7 +21,7 @@ sys.path[:0] = [str(Path(__file__).parents[2])]
 from record import RESULTS, Figure, record  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
-from tests.core.ranks.record_traces import launched  # noqa: E402
+from tests.cluster.record_traces import launched  # noqa: E402
 from tests.engines.conftest import running_cluster  # noqa: E402
 from torchbench_magic import load_ranks  # noqa: E402
 from torchbench_magic.cell_text import Body, CellText  # noqa: E402

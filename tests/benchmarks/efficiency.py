@@ -26,7 +26,7 @@ import torch  # noqa: E402
 from record import Figure, record  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
-from tests.core.profiling.insight_runs import Planted, calm, namespace_of, profiled  # noqa: E402
+from tests.insights.insight_runs import Planted, calm, namespace_of, profiled  # noqa: E402
 from torchbench_magic.process.machine import data_caches  # noqa: E402
 from torchbench_magic.process.peaks import BUSY, Peaks, measure_peaks  # noqa: E402
 from torchbench_magic.profiling.efficiency import judge  # noqa: E402

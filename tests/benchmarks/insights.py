@@ -21,7 +21,7 @@ sys.path[:0] = [str(Path(__file__).parents[2])]
 from record import Figure, record  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
-from tests.core.profiling.insight_runs import Planted, calm, namespace_of, profiled  # noqa: E402
+from tests.insights.insight_runs import Planted, calm, namespace_of, profiled  # noqa: E402
 from torchbench_magic.results import Insight  # noqa: E402
 
 REPEATS = 15

@@ -17,8 +17,8 @@ sys.path[:0] = [str(Path(__file__).parents[2])]
 from record import Figure, record  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
-from tests.core.profiling.cases import CASES, Case  # noqa: E402
-from tests.core.profiling.running import Ran, placed, run_case  # noqa: E402
+from tests.profiling.cases import CASES, Case  # noqa: E402
+from tests.profiling.running import Ran, placed, run_case  # noqa: E402
 
 
 def main() -> int:

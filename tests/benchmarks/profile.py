@@ -307,7 +307,7 @@ def _train(how: str) -> None:
 
 def memory() -> int:
     """Bytes of all lines, and the peak, against torch's own totals in the same run."""
-    from tests.core.profiling.tables import test_memory_table
+    from tests.profiling.memory import test_table as test_memory_table
 
     loop = test_memory_table.TRAINING
     more = "old = None\nkept = [torch.empty(n) for n in range(1, 400)]\ndel kept[::2]\n"

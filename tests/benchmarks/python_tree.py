@@ -27,7 +27,7 @@ import torch  # noqa: E402
 from record import Figure, record  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
-from tests.core.profiling.profiling_text import profiled  # noqa: E402
+from tests.profiling.profiling_text import profiled  # noqa: E402
 from torchbench_magic import profile  # noqa: E402
 
 ROUNDS = 15

@@ -27,7 +27,7 @@ from torchbench_magic.show.document import Document, Phrase
 from torchbench_magic.show.table import Cell, Column, Group, Row, Table
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from tests.views.builders import ops_of
+from tests.show.builders import ops_of
 
 REPETITIONS = 10
 ROWS, ALL_ROWS, FRAMES = 5_000, 50_000, 50_000

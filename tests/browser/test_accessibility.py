@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.show.builders import flame_graph, profile_of, two_shapes
 from torchbench_magic.show import flame, html
 from torchbench_magic.timing import view
 
-from ..views.builders import flame_graph, profile_of, two_shapes
 from .test_bad_input import rows_of
 
 pytestmark = pytest.mark.browser

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.show.builders import ops_of, profile_of
 from torchbench_magic import units
 from torchbench_magic.notebook.explorers import TableWidget
 from torchbench_magic.profiling.ops_view import operations
@@ -15,7 +16,6 @@ from torchbench_magic.show import document_json, html
 from torchbench_magic.show.document import Document, Phrase
 from torchbench_magic.show.table import Table
 
-from ..views.builders import ops_of, profile_of
 from .test_bad_input import as_widget
 
 pytestmark = pytest.mark.browser

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
+from tests.show.test_outputs_stay import RESULTS
 from torchbench_magic.show import html
 
-from ..views.test_outputs_stay import RESULTS
 from .results import ALL_DRAWN
 
 axe_playwright = pytest.importorskip("axe_playwright_python.base")

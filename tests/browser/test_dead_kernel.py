@@ -21,7 +21,7 @@ LONG = "%%timer --min-run-time 60\n# --- one\nx + 1\n# --- two\nx.exp().sum()"
 ROOT = Path(__file__).parents[2]
 COUNTED = f"""\
 import sys; sys.path.insert(0, {str(ROOT)!r})
-from tests.views.test_outputs_stay import RESULTS
+from tests.show.test_outputs_stay import RESULTS
 RESULTS['counts_diff']().explore()"""
 EVERY = (
     "%load_ext torchbench_magic\nimport torch, torchbench_magic\nx = torch.ones(64)",

@@ -11,14 +11,13 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.profiling.pictures.test_timeline import busy, crowded
+from tests.profiling.profiles import profile_of_two_kernels
+from tests.show.builders import flame_graph
 from torchbench_magic.profiling.pictures.timeline import bars_in_span, markup, module, spec_of, timeline, widget_spec
 from torchbench_magic.show import flame, html
 from torchbench_magic.show.document_json import script_data
 from torchbench_magic.show.javascript import self_unpacking
-
-from ..results.profiles import profile_of_two_kernels
-from ..views.builders import flame_graph
-from ..views.profiling.pictures.test_timeline import busy, crowded
 
 pytestmark = pytest.mark.browser
 

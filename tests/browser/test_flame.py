@@ -10,10 +10,9 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.show.builders import flame_graph
 from torchbench_magic.show import flame
 from torchbench_magic.show.javascript import with_modules
-
-from ..views.builders import flame_graph
 
 pytestmark = pytest.mark.browser
 

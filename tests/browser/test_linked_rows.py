@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.show.builders import profile_of
 from torchbench_magic.show import html
 from torchbench_magic.show.document import Document
 
-from ..views.builders import profile_of
 from .test_bad_input import rows_of
 
 pytestmark = pytest.mark.browser

@@ -24,7 +24,8 @@ import pytest
 from ipywidgets.embed import embed_snippet
 from playwright.sync_api import FrameLocator, expect
 
-from ..views.builders import comparison_of, profile_of
+from tests.show.builders import comparison_of, profile_of
+
 from .results import rows, sorts_by_click_and_by_key
 
 pytestmark = pytest.mark.browser

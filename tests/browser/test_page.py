@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.views.builders import comparison_of
+from tests.show.builders import comparison_of
 from torchbench_magic.show.renderers import to_html
 
 from .results import filters, sorts_by_click_and_by_key

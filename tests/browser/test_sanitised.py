@@ -8,7 +8,8 @@ import nbformat
 import pytest
 from playwright.sync_api import expect
 
-from ..views.test_outputs_stay import RESULTS
+from tests.show.test_outputs_stay import RESULTS
+
 from .test_quickstart import DARK, THEME, code_cells
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel]

@@ -15,7 +15,7 @@ from nbconvert import HTMLExporter
 from playwright.sync_api import Locator, Page, expect
 
 from tests.kernel.conftest import by_files
-from tests.views.sent import brought, left_out
+from tests.show.sent import brought, left_out
 
 from .results import filters, rows, sorts_by_click_and_by_key
 from .test_quickstart import RUN, code_cells, open_notebook
@@ -140,7 +140,7 @@ def test_one_output_on_a_page_of_its_own(visit: Any, executed: Any, tmp_path: Pa
 
 def test_each_output_in_a_frame_of_its_own_stands_alone_where_the_page_is_not_known(visit: Any, tmp_path: Path) -> None:
     """As VS Code and Colab show them: sandboxed, without the page's origin."""
-    from ..views.builders import comparison_of, profile_of
+    from tests.show.builders import comparison_of, profile_of
 
     outputs = [made._repr_mimebundle_()["text/html"] for made in (comparison_of(), profile_of())]
     frames = "".join(

@@ -14,14 +14,13 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.show.builders import comparison_of, ops_of, profile_of, two_shapes
 from torchbench_magic.profiling.ops_view import operations
 from torchbench_magic.show import html
 from torchbench_magic.show.document import Document, Phrase
 from torchbench_magic.show.drawing import values
 from torchbench_magic.show.renderers import mimebundle
 from torchbench_magic.show.table import Cell, Column, Group, Row, Table
-
-from ..views.builders import comparison_of, ops_of, profile_of, two_shapes
 
 pytestmark = pytest.mark.browser
 

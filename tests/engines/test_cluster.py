@@ -18,10 +18,11 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.engines.conftest import PROFILE, RunningCluster, one_more_engine
 from torchbench_magic.cluster import engines
 from torchbench_magic.cluster.engines import Answer, Asking, Cluster, Engine, Question, connected, probe, why_not
 from torchbench_magic.errors import InputError, MissingTool
+
+from .conftest import PROFILE, RunningCluster, one_more_engine
 
 SLEEP = Question("subprocess:check_call", {"args": ["sleep", "600"]})
 

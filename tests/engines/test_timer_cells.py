@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.conftest import RunningCluster, kernel_of
 from tests.kernel.conftest import Kernel
+
+from .conftest import RunningCluster, kernel_of
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 

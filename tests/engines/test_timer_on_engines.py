@@ -18,7 +18,6 @@ import pytest
 import torch
 
 import torchbench_magic
-from tests.engines.conftest import RunningCluster, one_more_engine, running_cluster, until_exists
 from torchbench_magic.cell_text import Body
 from torchbench_magic.cluster import engines
 from torchbench_magic.cluster.engines import Asking, Question, probe
@@ -28,6 +27,8 @@ from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.fuzzers import points_of
 from torchbench_magic.timing.plan import Plan
 from torchbench_magic.timing.task import Task
+
+from .conftest import RunningCluster, one_more_engine, running_cluster, until_exists
 
 QUICK: dict[str, Any] = {"number": 3, "repeat": 8, "threads": (1,)}
 ADDS = {"a": "x + n", "b": "x.add(n).mul(2)"}

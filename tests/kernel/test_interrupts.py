@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.conftest import Kernel, Ran
+from .conftest import Kernel, Ran
 
 SET_UP = """
 import json, os, signal, sys, threading, time, tracemalloc, torch

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.views.sent import brought, left_out
+from tests.show.sent import brought, left_out
 
 pytestmark = pytest.mark.kernel
 

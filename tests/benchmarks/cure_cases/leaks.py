@@ -16,9 +16,10 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[3])]
 from record import Figure, record  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
-from tests.benchmarks.cure_cases.leak_cells import HEALTHY, LEAKING, LeakCell, leaks_said, profile_in_shell  # noqa: E402
 from torchbench_magic.profiling.profile import Profile  # noqa: E402
 from torchbench_magic.results import Insight  # noqa: E402
+
+from .leak_cells import HEALTHY, LEAKING, LeakCell, leaks_said, profile_in_shell  # noqa: E402
 
 
 def is_right(cell: LeakCell, said: list[Insight]) -> bool:

@@ -25,7 +25,7 @@ import torch  # noqa: E402
 from record import Figure, record  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
-from tests.core.profiling.insight_runs import Planted, calm, profiled  # noqa: E402
+from tests.insights.insight_runs import Planted, calm, profiled  # noqa: E402
 from torchbench_magic import profile  # noqa: E402
 from torchbench_magic.profiling.loops.phases import outliers_of  # noqa: E402
 from torchbench_magic.profiling.profile import Profile  # noqa: E402

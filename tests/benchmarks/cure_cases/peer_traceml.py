@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Container, Iterator
 from pathlib import Path
 
-from tests.core.profiling.insight_runs import Planted
+from tests.insights.insight_runs import Planted
 
 from .leak_cells import IMPORT, LEAKING, LeakCell
 from .leaks import is_right, measured

@@ -1,0 +1,524 @@
+"""Ops judged by the peaks of a machine: real runs, ops that are called once more, and what page faults take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from tests.insights.insight_runs import calm
+from torchbench_magic.process import contention
+from torchbench_magic.process.contention import ProcessUse
+from torchbench_magic.process.peaks import Peaks
+from torchbench_magic.profiling import profiler
+from torchbench_magic.profiling.efficiency import judge
+from torchbench_magic.profiling.efficiency.judge import (
+    MoreCalls,
+    cost_of_fault,
+    faults_in_call,
+    implementation_in,
+    judged,
+    once_more,
+)
+from torchbench_magic.profiling.efficiency.op_bytes import padded
+from torchbench_magic.profiling.efficiency.table import CLASSES, OpEfficiency
+from torchbench_magic.profiling.op_benchmark import RecordedCall
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.profiler import profile
+from torchbench_magic.results import Doubt
+
+# ==== judged ops ======================================================================================================
+# Real runs judged by peaks that are given: classes of ops and lines, coverage, what is not available.
+
+
+CODE = """\
+a = torch.rand(400, 400)
+for i in range(5):
+    b = a @ a
+x = torch.rand(1_000_000)
+for i in range(5):
+    y = x + 1
+for i in range(5):
+    e = x.exp()
+z = torch.rand(4)
+for i in range(50):
+    w = z + 1"""
+SLOW = Peaks(
+    threads=2,
+    flops=tuple((dtype, count, 1e7) for dtype in ("float32", "float64") for count in (1, 2)),
+    bandwidth=tuple((size, count, 1e6) for size in (1 << 20, 1 << 28) for count in (1, 2)),
+    dispatch=2e-5,
+    caches=(("L2", 1 << 20), ("L3", 1 << 25)),
+)
+"""Of a machine so slow that everything is above its roof, which cannot be."""
+FAST = replace(
+    SLOW,
+    flops=tuple((dtype, count, 1e16) for dtype, count, _ in SLOW.flops),
+    bandwidth=tuple((size, count, 1e14) for size, count, _ in SLOW.bandwidth),
+    dispatch=1e-12,
+)
+"""Of one so fast that nothing is."""
+
+
+@pytest.fixture(scope="module")
+def run() -> Profile:
+    return calm(profile(CODE, globals={"torch": torch}, shapes=True, flops=True))
+
+
+@pytest.mark.usefixtures("not_called")
+def test_a_run_that_others_held_up_is_not_called_far_below(run: Profile) -> None:
+    busy = replace(run, warnings=[Doubt("busy", "Busy machine.", "")])
+    made = judged(busy, FAST)
+    assert not {"below-roof", "serial"} & set(made.ops["efficiency_class"].dropna())
+    assert "Other processes delayed this run" in noted(made)
+    assert "Other processes delayed this run" not in noted(judged(run, FAST))
+
+
+@pytest.fixture
+def not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither an op nor, for what it costs, a page fault: what the system says of its time is taken."""
+    monkeypatch.setattr(judge, "once_more", lambda *_: None)
+    monkeypatch.setattr(judge, "cost_of_fault", lambda threads: math.nan)
+
+
+def kind_at(made: Profile, op: str, line: int) -> Any:
+    ops = made.ops
+    (kind,) = ops.loc[(ops["op"] == op) & (ops["line"] == line), "efficiency_class"]
+    return kind
+
+
+def reached_by(run: Profile, op: str, line: int) -> Peaks:
+    """Of a machine whose roof is 1.25 times what this op reached in the run, and nowhere else in the way."""
+    row = judged(run, FAST).efficiency.ops.set_index(["op", "line"]).loc[(op, line)]
+    if row["flops"] > 0:
+        rate = 1.25 * row["flops_per_second"]
+        return replace(FAST, flops=tuple((dtype, count, rate) for dtype, count, _ in FAST.flops))
+    rate = 1.25 * row["bytes_per_second"]
+    return replace(FAST, bandwidth=tuple((size, count, rate) for size, count, _ in FAST.bandwidth))
+
+
+@pytest.mark.usefixtures("not_called")
+@pytest.mark.parametrize(
+    ("op", "line", "kind"), [("aten::mm", 3, "compute"), ("aten::add", 6, "memory"), ("aten::exp", 8, "memory")]
+)
+def test_near_the_roof(run: Profile, op: str, line: int, kind: str) -> None:
+    made = judged(run, reached_by(run, op, line))
+    assert kind_at(made, op, line) == kind
+    lines = made.lines.set_index("line")
+    assert lines["efficiency_class"][line] == kind
+    assert lines["fraction_of_peak"][line] == pytest.approx(0.8, abs=0.05)
+    assert 0 < made.efficiency.coverage <= 1
+
+
+@pytest.mark.usefixtures("not_called")
+def test_above_the_roof_the_peaks_are_wrong_and_nothing_is_told(run: Profile) -> None:
+    made = judged(run, SLOW)
+    assert pd.isna(kind_at(made, "aten::mm", 3))
+    assert pd.isna(kind_at(made, "aten::add", 6))
+
+
+@pytest.mark.usefixtures("not_called")
+def test_far_below_that_of_a_fast_one(run: Profile) -> None:
+    made = judged(run, FAST)
+    assert kind_at(made, "aten::mm", 3) == "below-roof"
+    assert pd.isna(kind_at(made, "aten::exp", 8)), "its arithmetic is not counted: the bandwidth is no roof"
+    assert made.lines.set_index("line")["fraction_of_peak"][3] < 0.01
+
+
+@pytest.mark.usefixtures("not_called")
+def test_rates_and_bytes_are_those_of_the_sizes(run: Profile) -> None:
+    table = judged(run, SLOW).efficiency.ops.set_index(["op", "line"])
+    product = table.loc[("aten::mm", 3)]
+    assert (product["calls"], product["flops"], product["bytes"]) == (5, 2 * 400**3, 3 * 4 * 400**2)
+    assert product["flops_per_second"] == pytest.approx(product["flops"] / product["seconds"])
+    assert table.loc[("aten::add", 6), "bytes"] == pytest.approx(2 * 4_000_000, rel=1e-5)  # and the number
+    assert set(table["kind"]) <= {*CLASSES, ""}
+
+
+@pytest.mark.usefixtures("not_called")
+def test_tiny_ops_are_calls(run: Profile) -> None:
+    made = judged(run, replace(SLOW, dispatch=1e-3))
+    assert kind_at(made, "aten::add", 11) == "overhead"
+
+
+@pytest.mark.usefixtures("not_called")
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (MoreCalls(1000.0, 0.9, 1.0, ""), "page-fault"),
+        (MoreCalls(1000.0, 0.1, 1.0, ""), "below-roof"),
+        (MoreCalls(0.0, 0.0, 0.01, ""), "serial"),
+        (MoreCalls(math.nan, 0.0, 1.0, ""), None),
+        (None, None),
+    ],
+)
+def test_what_more_calls_tell(run: Profile, more: Any, told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge, "once_more", lambda *_: more)
+    monkeypatch.setattr(judge, "_MATTERS", 0.0)
+    monkeypatch.setattr(judge, "_MOST_CALLED", 100)
+    kind = kind_at(judged(run, FAST), "aten::add", 6)
+    assert kind == told if told else pd.isna(kind)
+
+
+@pytest.mark.usefixtures("not_called")
+@pytest.mark.parametrize(
+    ("faults", "faster", "told"), [(1e6, 10.0, "page-fault"), (0.0, 10.0, "below-roof"), (1e6, 1.0, "below-roof")]
+)
+def test_page_faults_of_the_run_count_where_memory_is_there_in_the_calls_after_it(
+    run: Profile, faults: float, faster: float, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million faults are all of its fresh pages; it is blamed on them where the op is faster without."""
+    seconds = next(row.seconds for row in judged(run, FAST).efficiency.rows if (row.op, row.line) == ("aten::add", 6))
+    monkeypatch.setattr(judge, "once_more", lambda *_: MoreCalls(0.0, 0.0, 1.0, "", seconds / faster))
+    monkeypatch.setattr(judge, "_MATTERS", 0.0)
+    monkeypatch.setattr(judge, "_MOST_CALLED", 100)
+    made = judged(run, FAST, ProcessUse(faults=faults))
+    assert kind_at(made, "aten::add", 6) == told
+    (row,) = (row for row in made.efficiency.rows if (row.op, row.line) == ("aten::add", 6))
+    assert row.again == pytest.approx(seconds / faster)
+    assert row.faults == (row.fresh / 4096 if told == "page-fault" else 0.0)
+
+
+@pytest.mark.usefixtures("not_called")
+@pytest.mark.parametrize(("part", "told"), [(0.4, "page-fault"), (0.2, "below-roof"), (3.0, "page-fault")])
+@pytest.mark.parametrize("system_share", [0.0, 0.9])
+def test_what_page_faults_take_is_by_their_measured_cost_whatever_the_system_says(
+    run: Profile, part: float, told: str, system_share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system's share of the processor time is sampled: it told the same op apart from run to run."""
+    seconds = next(row.seconds for row in judged(run, FAST).efficiency.rows if (row.op, row.line) == ("aten::add", 6))
+    monkeypatch.setattr(judge, "once_more", lambda *_: MoreCalls(1000.0, system_share, 1.0, "", seconds))
+    monkeypatch.setattr(judge, "cost_of_fault", lambda threads: part * seconds / 1000)
+    monkeypatch.setattr(judge, "_MATTERS", 0.0)
+    monkeypatch.setattr(judge, "_MOST_CALLED", 100)
+    made = judged(run, FAST)
+    assert kind_at(made, "aten::add", 6) == told
+    (row,) = (row for row in made.efficiency.rows if (row.op, row.line) == ("aten::add", 6))
+    assert row.fault_seconds == pytest.approx(min(part, 1.0) * seconds)
+    assert row.is_bounded
+
+
+@pytest.mark.usefixtures("not_called")
+def test_an_op_that_is_near_its_roof_when_called_again_is_not_far_below(
+    run: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judge, "_MATTERS", 0.0)
+    monkeypatch.setattr(judge, "once_more", lambda *_: MoreCalls(0.0, 0.0, 1.0, "", 1e-15))
+    assert pd.isna(kind_at(judged(run, FAST), "aten::mm", 3))
+
+
+@pytest.mark.usefixtures("not_called")
+def test_only_what_matters_is_called_and_for_some_seconds_at_most(
+    run: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(judge, "once_more", lambda call, threads: asked.append(call.op))
+    judged(run, FAST)
+    assert 0 < len(asked) <= judge._MOST_CALLED
+    asked.clear()
+    monkeypatch.setattr(judge, "_LONGEST_CALLS", 0.0)
+    judged(run, FAST)
+    assert not asked
+
+
+@pytest.mark.usefixtures("not_called")
+@pytest.mark.parametrize("left", [(0, 1000, 1 << 40), None])
+def test_what_does_not_fit_into_the_memory_that_is_left_is_not_called(
+    run: Profile, left: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(judge, "once_more", lambda call, threads: asked.append(call.op))
+    monkeypatch.setattr(judge, "read_memory", lambda: left)
+    judged(run, FAST)
+    assert bool(asked) is (left is None), "without /proc 2 GiB are taken to be left"
+
+
+@pytest.mark.usefixtures("not_called")
+def test_words_of_onednn_are_kept_for_products_far_below(run: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge, "_MATTERS", 0.0)
+    monkeypatch.setattr(judge, "once_more", lambda *_: MoreCalls(0.0, 0.0, 1.0, "matmul by ref"))
+    assert judged(run, FAST).efficiency.implementations == (
+        ("aten::mm", "[[400, 400], [400, 400]]", "matmul by ref"),
+    )
+
+
+# ---- what is not there ----------------------------------------------------------------------------------------------
+
+
+def noted(made: Profile) -> str:
+    return " ".join(made.efficiency.notes)
+
+
+@pytest.mark.usefixtures("not_called")
+def test_without_counters_of_the_system_it_is_said(run: Profile) -> None:
+    """No /proc and no resource module: Windows."""
+    assert "Page faults of the run: not available here." in noted(judged(run, SLOW, None))
+    assert "Page faults" not in noted(judged(run, SLOW, ProcessUse(10.0, 1.0, 0.1, 1.0)))
+
+
+@pytest.mark.usefixtures("not_called")
+def test_hardware_counters_are_one_line_with_and_without(run: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+    def there(folder: Path) -> list[Path]:
+        return [folder / "cpu", folder / "software"]
+
+    def hidden(folder: Path) -> list[Path]:
+        raise PermissionError(folder)
+
+    monkeypatch.setattr(judge.Path, "iterdir", there)
+    assert "not read, though this machine has some" in noted(judged(run, SLOW))
+    monkeypatch.setattr(judge.Path, "iterdir", hidden)
+    assert "Hardware counters: not available here." in noted(judged(run, SLOW))
+
+
+@pytest.mark.usefixtures("not_called")
+def test_a_quota_is_said(run: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Half:
+        is_set, value = True, 0.5
+
+    monkeypatch.setattr(judge, "cpu_quota", Half)
+    assert "A quota of 0.5 cores" in noted(judged(run, SLOW))
+
+
+@pytest.mark.usefixtures("not_called")
+def test_on_one_core_nothing_is_serial(run: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge, "once_more", lambda *_: MoreCalls(0.0, 0.0, 0.0, ""))
+    made = judged(run, replace(FAST, threads=1))
+    assert "serial" not in set(made.ops["efficiency_class"].dropna())
+
+
+@pytest.mark.usefixtures("not_called")
+def test_peaks_that_are_not_known_are_named_and_leave_classes_open(run: Profile) -> None:
+    unknown = replace(reached_by(run, "aten::add", 6), flops=(("float32", 1, 1e9), ("float32", 2, math.nan)))
+    made = judged(run, unknown)
+    assert "Unknown peaks, of which repeated measurements disagreed: float32." in noted(made)
+    assert pd.isna(kind_at(made, "aten::mm", 3))
+    assert kind_at(made, "aten::add", 6) == "memory"
+
+
+@pytest.mark.usefixtures("not_called")
+def test_what_ran_on_an_accelerator_has_no_class(run: Profile) -> None:
+    elsewhere = replace(run, ops=run.ops.assign(self_device_time=1e-3, device_time=1e-3))
+    made = judged(elsewhere, SLOW)
+    assert "CPU only" in noted(made)
+    assert made.ops["efficiency_class"].isna().all()
+
+
+@pytest.mark.usefixtures("not_called")
+def test_inputs_that_were_dropped_leave_no_class(run: Profile) -> None:
+    made = judged(replace(run, ops=run.ops.assign(input_shapes=None), calls=()), SLOW)
+    assert "The inputs of the operations were not kept" in noted(made)
+    assert made.efficiency.rows == ()
+
+
+@pytest.mark.usefixtures("not_called")
+def test_no_operation_at_all() -> None:
+    empty = profile("a = 1", globals={}, shapes=True, flops=True)
+    made = judged(empty, SLOW)
+    assert math.isnan(made.efficiency.coverage)
+    assert repr(made)
+
+
+# ---- the option -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def given_peaks(monkeypatch: pytest.MonkeyPatch) -> Callable[[Peaks], None]:
+    return lambda peaks: monkeypatch.setattr(judge, "peaks_here", lambda threads, progress: peaks)
+
+
+@pytest.mark.usefixtures("not_called")
+def test_the_option_records_shapes_and_flops_and_reads_the_counters(given_peaks: Callable[[Peaks], None]) -> None:
+    given_peaks(SLOW)
+    made = profile(CODE, globals={"torch": torch}, efficiency=True)
+    assert made.options.shapes
+    assert made.options.flops
+    assert made.efficiency is not None
+    if contention.read_use().faults > 0:
+        assert made.efficiency.page_faults >= 0
+
+
+@pytest.mark.usefixtures("not_called")
+def test_code_that_fails_has_a_profile_without_efficiency(
+    given_peaks: Callable[[Peaks], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_peaks(SLOW)
+    monkeypatch.setattr(profiler, "with_efficiency", lambda *_: pytest.fail("a part of a run is not judged"))
+    with pytest.raises(ZeroDivisionError):
+        profile("x = 1 / 0", globals={}, efficiency=True)
+
+
+@pytest.mark.usefixtures("not_called")
+def test_the_sum_of_cycles_is_judged_and_no_cycle(given_peaks: Callable[[Peaks], None]) -> None:
+    given_peaks(SLOW)
+    names = {"torch": torch}
+    exec("import torchbench_magic\ndef train():\n  a = torch.ones(300, 300)\n"
+         "  for i in range(4):\n    b = a @ a\n    torchbench_magic.step()\n", names)  # fmt: skip
+    made = profile(names["train"], schedule="wait=1,warmup=0,active=1,repeat=2", efficiency=True)
+    assert made.efficiency is not None
+    assert [each.efficiency for each in made.cycles] == [None] * len(made.cycles)
+    assert made.cycles
+    assert made.ops.loc[made.ops["op"] == "aten::mm", "bytes"].tolist() == [2 * 3 * 4 * 300**2]
+
+
+# ==== page faults =====================================================================================================
+# What page faults take: counted by their measured cost, or by what the memory that was there saved.
+
+
+ROW = OpEfficiency("aten::add", "", "", "ab", 3, 0, 10, seconds=0.02, fresh=float(32 << 20))
+FAULTS = 8192.0
+
+
+@pytest.mark.skipif(math.isnan(judge.read_use().faults), reason="the system counts no page faults")
+def test_the_cost_of_a_fault_is_some_time_and_leaves_the_threads() -> None:
+    threads = torch.get_num_threads()
+    assert 0 <= cost_of_fault(1) < 1e-3
+    assert torch.get_num_threads() == threads
+
+
+def test_without_a_count_or_memory_it_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = torch.get_num_threads()
+
+    def full() -> None:
+        raise OSError("no memory left")
+
+    monkeypatch.setattr(judge, "_fill_fresh", full)
+    assert math.isnan(cost_of_fault(1))
+    assert torch.get_num_threads() == threads
+    monkeypatch.setattr(judge, "_fill_fresh", lambda: None)
+    monkeypatch.setattr(judge, "read_use", ProcessUse)
+    assert math.isnan(cost_of_fault(1))
+    monkeypatch.setattr(judge, "read_use", lambda: ProcessUse(faults=3.0))
+    assert math.isnan(cost_of_fault(1)), "none was counted"
+
+
+@pytest.mark.parametrize(
+    ("more", "cost", "of_run", "told"),
+    [
+        (MoreCalls(FAULTS, 0.0, 1.0, "", 0.02), 1e-6, 0.0, (FAULTS, 8.192e-3, 0.4096)),
+        (MoreCalls(FAULTS, 0.9, 1.0, "", 0.02), 1e-6, 0.0, (FAULTS, 8.192e-3, 0.4096)),
+        (MoreCalls(FAULTS, 0.0, 1.0, "", 0.02), 1e-3, 0.0, (FAULTS, 0.02, 1.0)),  # never more than the op takes
+        (MoreCalls(FAULTS, 0.5, 1.0, "", 0.02), math.nan, 0.0, (FAULTS, 0.01, 0.5)),
+        (MoreCalls(0.0, 0.5, 1.0, "", 0.02), 1e-6, 0.0, (0.0, 0.0, 0.0)),
+        (MoreCalls(0.0, 0.0, 1.0, "", 0.005), 1e-6, 1.0, (FAULTS, 0.015, 1.0)),  # the run's own faults
+        (MoreCalls(0.0, 0.0, 1.0, "", 0.005), 2e-6, 1.0, (FAULTS, 16.384e-3, 1.0)),
+        (MoreCalls(0.0, 0.0, 1.0, "", 0.019), 2e-6, 1.0, (0.0, 0.0, 0.0)),  # as fast with memory that was there
+    ],
+)
+def test_faults_their_seconds_and_their_share(
+    more: MoreCalls, cost: float, of_run: float, told: tuple[float, float, float]
+) -> None:
+    assert faults_in_call(ROW, more, cost, of_run) == pytest.approx(told)
+
+
+def test_of_an_op_that_was_not_called_none_are_known() -> None:
+    faults, seconds, share = faults_in_call(ROW, None, 1e-6, 1.0)
+    assert math.isnan(faults)
+    assert (seconds, share) == (0.0, 0.0)
+
+
+# ==== once more =======================================================================================================
+# An op that is called once more: nothing of the user's moves, and what oneDNN says is read.
+
+
+SAID = """\
+onednn_verbose,v1,info,oneDNN v3.12.0 (commit 80afa71049cd)
+onednn_verbose,v1,primitive,info,template:operation,engine,primitive,implementation,prop_kind
+onednn_verbose,v1,primitive,exec,cpu,matmul,brg_matmul:avx512_core_bf16,undef,src:bf16::blocked:ab::f0,,512x512,5.9
+onednn_verbose,v1,primitive,exec,cpu,reorder,jit:uni,undef,src
+"""
+PRODUCT = RecordedCall("aten::mm", "", [[64, 64], [64, 64]], ["float", "float"], [[64, 1], [64, 1]], [None, None])
+
+
+def test_the_implementation_is_what_was_executed() -> None:
+    assert implementation_in(SAID) == "matmul by brg_matmul:avx512_core_bf16, reorder by jit:uni"
+    assert implementation_in("dnnl_verbose,exec,cpu,convolution,jit:avx2,forward") == "convolution by jit:avx2"
+    assert implementation_in("") == ""
+    assert implementation_in("exec,cpu,mine,not oneDNN's\nonednn_verbose,v1,primitive,exec,cpu") == ""
+
+
+def test_random_numbers_threads_and_stdout_go_on_as_before(capfd: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(3)
+    state, threads = torch.random.get_rng_state(), torch.get_num_threads()
+    made = once_more(PRODUCT, 1)
+    assert made is not None
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.get_num_threads() == threads
+    assert capfd.readouterr().out == ""
+
+
+def test_one_thread_is_seen_to_work_alone() -> None:
+    made = once_more(PRODUCT, 1)
+    assert made is not None
+    assert not made.worker_share > 0.5
+
+
+def test_what_cannot_be_rebuilt_is_not_called() -> None:
+    indices = RecordedCall(
+        "aten::index_select", "", [[10, 2], [], [3]], ["float", "Scalar", "long int"], [[2, 1], [], [1]],
+        [None, 0, None],
+    )  # fmt: skip
+    assert once_more(indices, 1) is None
+    assert once_more(RecordedCall("mine::op", "", [], [], [], []), 1) is None
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert once_more(PRODUCT, 1) is None, "inputs would be of another dtype"
+    finally:
+        torch.set_default_dtype(torch.float32)
+    sizes = RecordedCall("aten::mm", "", [[3, 4], [5, 6]], ["float", "float"], [[4, 1], [6, 1]], [None, None])
+    assert once_more(sizes, 1) is None
+
+
+# ==== padded products =================================================================================================
+# A product that is called with its narrow size padded runs, and has the other sizes and the layout that it had.
+
+
+def call(op: str, *tensors: tuple[list[int], list[int]]) -> RecordedCall:
+    shapes, strides = [list(shape) for shape, _ in tensors], [list(stride) for _, stride in tensors]
+    scalars: list[Any] = [None] * len(tensors)
+    dtypes = ["float"] * len(tensors)
+    if op in ("aten::addmm", "aten::baddbmm"):
+        shapes, strides, dtypes, scalars = (
+            [*shapes, [], []], [*strides, [], []], [*dtypes, "Scalar", "Scalar"], [*scalars, 1, 1],
+        )  # fmt: skip
+    return RecordedCall(op, "", shapes, dtypes, strides, scalars)
+
+
+@pytest.mark.parametrize(
+    ("made", "narrow", "shapes", "strides"),
+    [
+        (call("aten::mm", ([40, 50], [50, 1]), ([50, 2], [2, 1])), ("N", 2),
+         [[40, 50], [50, 16]], [[50, 1], [16, 1]]),
+        (call("aten::mm", ([40, 50], [50, 1]), ([50, 2], [1, 50])), ("N", 2),
+         [[40, 50], [50, 16]], [[50, 1], [1, 50]]),
+        (call("aten::mm", ([13, 50], [50, 1]), ([50, 60], [60, 1])), ("M", 13),
+         [[16, 50], [50, 60]], [[50, 1], [60, 1]]),
+        (call("aten::bmm", ([3, 40, 17], [680, 17, 1]), ([3, 17, 60], [1020, 60, 1])), ("K", 17),
+         [[3, 40, 32], [3, 32, 60]], [[1280, 32, 1], [1920, 60, 1]]),
+        (call("aten::bmm", ([3, 40, 50], [0, 50, 1]), ([3, 50, 13], [650, 13, 1])), ("N", 13),
+         [[3, 40, 50], [3, 50, 16]], [[0, 50, 1], [800, 16, 1]]),
+        (call("aten::addmm", ([2], [1]), ([40, 50], [50, 1]), ([50, 2], [1, 50])), ("N", 2),
+         [[16], [40, 50], [50, 16], [], []], [[1], [50, 1], [1, 50], [], []]),
+        (call("aten::addmm", ([60], [1]), ([2, 50], [50, 1]), ([50, 60], [60, 1])), ("M", 2),
+         [[60], [16, 50], [50, 60], [], []], [[1], [50, 1], [60, 1], [], []]),
+    ],
+)  # fmt: skip
+def test_the_narrow_size_is_padded_in_both_operands(
+    made: RecordedCall, narrow: tuple[str, int], shapes: list[list[int]], strides: list[list[int]]
+) -> None:
+    wide = padded(made, *narrow)
+    assert wide is not None
+    assert (wide.shapes, wide.strides) == (shapes, strides)
+    more = once_more(wide, 1)
+    assert more is not None
+    assert more.seconds > 0
+
+
+def test_what_is_a_multiple_of_16_or_no_product_is_not_padded() -> None:
+    assert padded(call("aten::mm", ([40, 50], [50, 1]), ([50, 16], [16, 1])), "N", 16) is None
+    assert padded(call("aten::mm", ([40, 50], [50, 1])), "N", 2) is None

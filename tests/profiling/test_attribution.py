@@ -1,0 +1,672 @@
+"""Each op on the line that caused it: on synthetic streams, and in scripted functions that fork."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+from array import array
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from torchbench_magic.profiling import recording
+from torchbench_magic.profiling.attribution import (
+    FORKED,
+    DeviceTime,
+    Forking,
+    Joined,
+    RunThreads,
+    attribute_bytes,
+    attribute_device_time,
+    find_launches,
+    join_ops_and_lines,
+)
+from torchbench_magic.profiling.events import Events
+from torchbench_magic.profiling.join import join_the_rest, trace_of
+from torchbench_magic.profiling.line_events import LEAVE, RESUMED, SUSPEND, LineRecord, Stream, entered
+from torchbench_magic.profiling.line_tables import line_rows
+from torchbench_magic.profiling.memory.table import memory_timeline
+from torchbench_magic.profiling.recording import Scripted, busy_threads, read_cpu, read_scripted
+from torchbench_magic.profiling.segments import Codes
+from torchbench_magic.profiling.trace import Source
+
+from .profiling_text import profiled
+
+# ==== attribution =====================================================================================================
+# The join on synthetic streams: no profiler, no torch, every time a round number.
+
+
+MAIN, WORKER, DEVICE = 11, 12, 99
+
+CODES = tuple(
+    compile("x = 1\ny = 2\n" if name == "<module>" else f"def {name}():\n  1", "<cell>", "exec")
+    if name == "<module>"
+    else next(c for c in compile(f"def {name}():\n  1\n", "<cell>", "exec").co_consts if inspect.iscode(c))
+    for name in ("<module>", "f")
+)
+BODY, F = 0, 1
+
+
+def stream(*marks: tuple[int, int], native: int = MAIN) -> Stream:
+    return Stream(native, "thread", array("q", [value for pair in marks for value in pair]))
+
+
+def events(*rows: dict[str, Any]) -> Events:
+    """Events from rows with ``name start end`` and any of the other columns, in the order of (start, -end)."""
+    names = list(dict.fromkeys(row["name"] for row in rows))
+    kinds = ["cpu_op", "user_annotation", "cpu_instant_event", "kernel", "cuda_runtime"]
+    ordered = sorted(rows, key=lambda row: (row["start"], -row.get("end", row["start"])))
+
+    def column(key: str, otherwise: int) -> np.ndarray:
+        return np.array([row.get(key, otherwise) for row in ordered], dtype=np.int64)
+
+    return Events(
+        names=tuple(names),
+        kinds=tuple(kinds),
+        devices=("cpu", "cuda:0"),
+        name=np.array([names.index(row["name"]) for row in ordered], dtype=np.int64),
+        kind=np.array([kinds.index(row.get("kind", "cpu_op")) for row in ordered], dtype=np.int64),
+        device=column("device", 0),
+        start=column("start", 0),
+        end=np.array([row.get("end", row["start"]) for row in ordered], dtype=np.int64),
+        native=column("native", MAIN),
+        tid=column("tid", 1),
+        fwd=column("fwd", 0),
+        seq=column("seq", -1),
+        scope=column("scope", 0),
+        corr=column("corr", 0),
+        link=column("link", 0),
+        nbytes=column("nbytes", 0),
+    )
+
+
+def joined(
+    ops: Events,
+    *streams: Stream,
+    natives: tuple[int, ...] = (MAIN,),
+    with_python: frozenset[int] = frozenset(),
+    suspends: frozenset[int] = frozenset(),
+    forking: Forking | None = None,
+    end: int = 100,
+) -> Joined:
+    record, codes = LineRecord("settrace", streams, CODES), Codes(CODES, {}, suspends)
+    return join_ops_and_lines(ops, record, codes, RunThreads(natives, with_python), (0, end), forking)
+
+
+def time_of(result: Joined, line: int, kind: str = "torch_time") -> int:
+    return sum(int(t) for t, at in zip(getattr(result, kind), result.tree.line, strict=True) if at == line)
+
+
+def line_of(result: Joined, op: int) -> int:
+    return result.tree.line[result.node[op]]
+
+
+def device_time(result: Joined, every: Events) -> DeviceTime | None:
+    return attribute_device_time(result, every, find_launches(result, every))
+
+
+BODY_RUNS = stream((1, entered(BODY)), (2, 1), (50, 2), (95, LEAVE))
+
+
+def test_an_op_is_on_the_line_at_its_start_even_if_it_outlasts_it() -> None:
+    result = joined(
+        events({"name": "mm", "start": 49, "end": 60}, {"name": "add", "start": 50, "end": 51}), BODY_RUNS
+    )
+    assert [line_of(result, op) for op in range(2)] == [1, 2]
+
+
+def test_torch_python_and_the_rest_make_up_the_wall_time() -> None:
+    result = joined(
+        events({"name": "mm", "start": 10, "end": 30}, {"name": "mm", "start": 60, "end": 65}), BODY_RUNS
+    )
+    assert time_of(result, 1) == 20
+    assert time_of(result, 1, "python_time") == 1 + 28  # with entering the body
+    assert time_of(result, 2) == 5
+    assert time_of(result, 2, "python_time") == 40
+    assert time_of(result, 0, "python_time") == 1 + 5
+    assert result.torch_time.sum() + result.python_time.sum() == 100
+
+
+def test_nested_ops_are_counted_once() -> None:
+    result = joined(
+        events({"name": "linear", "start": 10, "end": 30}, {"name": "mm", "start": 12, "end": 28}), BODY_RUNS
+    )
+    assert time_of(result, 1) == 20
+    assert result.self_time.tolist() == [4, 16]
+
+
+def test_a_range_is_python_and_its_self_time_is_what_no_op_takes() -> None:
+    ops = events(
+        {"name": "load", "start": 10, "end": 40, "kind": "user_annotation"},
+        {"name": "mm", "start": 20, "end": 25},
+    )
+    result = joined(ops, BODY_RUNS)
+    assert time_of(result, 1) == 5
+    assert result.self_time.tolist() == [25, 5]
+
+
+def test_lines_that_an_op_calls_back_are_python_until_they_call_an_op() -> None:
+    hook = stream((1, entered(BODY)), (2, 1), (20, entered(F)), (21, 2), (30, LEAVE), (95, LEAVE))
+    ops = events({"name": "MyFunction", "start": 10, "end": 40}, {"name": "exp", "start": 24, "end": 28})
+    result = joined(ops, hook)
+    assert time_of(result, 1) == (20 - 10) + (40 - 30) + 0
+    assert time_of(result, 2) == 4
+    assert time_of(result, 2, "python_time") == 9 - 4
+    assert result.self_time.tolist() == [20, 4]
+    assert [line_of(result, op) for op in range(2)] == [1, 2]
+
+
+def test_a_backward_op_belongs_to_the_last_op_with_its_number() -> None:
+    ops = events(
+        {"name": "linear", "start": 10, "end": 20, "seq": 5},
+        {"name": "addmm", "start": 12, "end": 18, "seq": 5},
+        {"name": "detach", "start": 30, "end": 31, "seq": 6},  # makes no node: the number is the next one's
+        {"name": "exp", "start": 51, "end": 55, "seq": 6},
+        {"name": "evaluate_function: Exp", "start": 60, "end": 80, "seq": 6, "fwd": 1},
+        {"name": "ExpBackward0", "start": 61, "end": 79, "seq": 6, "fwd": 1, "scope": 1},
+        {"name": "mul", "start": 62, "end": 78},
+        {"name": "AddmmBackward0", "start": 81, "end": 90, "seq": 5, "fwd": 1, "scope": 1},
+    )
+    result = joined(ops, BODY_RUNS)
+    caused = [result.tree.line[node] if node >= 0 else None for node in result.caused_by.tolist()]
+    assert caused == [None, None, None, None, 2, 2, 2, 1]
+
+
+def test_backward_on_a_thread_without_python_is_on_the_line_that_waits_for_it() -> None:
+    ops = events(
+        {"name": "exp", "start": 10, "end": 20, "seq": 3},
+        {
+            "name": "ExpBackward0",
+            "start": 60,
+            "end": 70,
+            "seq": 3,
+            "fwd": 1,
+            "scope": 1,
+            "native": DEVICE,
+            "tid": 4,
+        },
+        {"name": "mul", "start": 62, "end": 65, "native": DEVICE, "tid": 4},
+    )
+    result = joined(ops, BODY_RUNS, natives=(MAIN, DEVICE))
+    assert [line_of(result, op) for op in range(3)] == [1, 2, 2]
+    assert [result.tree.thread[node] for node in result.node.tolist()] == [0, 1, 1]
+    on_device = [
+        n for n in range(len(result.tree)) if result.tree.thread[n] == 1 and result.tree.line[n] == 2
+    ]
+    assert [int(result.torch_time[n]) for n in on_device] == [10]
+    assert time_of(result, 2, "python_time") == 45  # the waiting
+
+
+def test_a_python_thread_without_lines_gets_none_of_another_thread() -> None:
+    ops = events(
+        {"name": "ExpBackward0", "start": 60, "end": 70, "seq": 3, "fwd": 1, "scope": 1, "native": WORKER}
+    )
+    result = joined(ops, BODY_RUNS, natives=(MAIN, WORKER), with_python=frozenset({WORKER}))
+    assert line_of(result, 0) == 0
+
+
+def test_a_suspended_body_keeps_its_innermost_awaiting_line() -> None:
+    awaiting = stream(
+        (1, entered(BODY)), (2, 1), (5, entered(F)), (6, 2),
+        (10, SUSPEND), (11, SUSPEND),  # f, then the body
+        (30, entered(F)), (31, RESUMED + 2), (35, LEAVE),  # another task
+        (50, entered(BODY)), (51, RESUMED + 1), (52, entered(F)), (53, RESUMED + 2), (54, LEAVE), (60, LEAVE),
+    )  # fmt: skip
+    result = joined(events(), awaiting, suspends=frozenset({BODY}))
+    tree = result.tree
+    waiting = next(n for n in range(len(tree)) if tree.line[n] == 2 and tree.line[tree.parent[n]] == 1)
+    other_task = next(n for n in range(len(tree)) if tree.parent[n] == waiting and tree.line[n] == 2)
+    assert result.python_time[waiting] == (10 - 6) + (30 - 11) + (50 - 35) + (54 - 53)
+    assert result.python_time[other_task] == 4
+    assert time_of(result, 0, "python_time") == 1 + 40  # before and after
+
+
+def test_bytes_are_on_the_line_and_in_the_innermost_op_of_their_thread() -> None:
+    ops = events({"name": "linear", "start": 10, "end": 30}, {"name": "mm", "start": 12, "end": 20})
+    memory = events(
+        {"name": "[memory]", "start": 13, "nbytes": 100},
+        {"name": "[memory]", "start": 25, "nbytes": 50},
+        {"name": "[memory]", "start": 40, "nbytes": -100},
+        {"name": "[memory]", "start": 60, "nbytes": 30, "device": 1},
+    )
+    result = joined(ops, BODY_RUNS)
+    held = attribute_bytes(result, memory)
+    by_line = {line: node for node, line in enumerate(result.tree.line)}
+    assert held.op_allocated.tolist() == [50, 100]
+    assert held.op_freed.tolist() == [0, 0]
+    assert held.op_peak.tolist() == [150, 100]
+    assert (held.node_allocated[by_line[1]], held.node_freed[by_line[1]]) == (150, 100)
+    assert held.node_allocated[by_line[2]] == 30
+    assert (held.node_peak[by_line[1]], held.node_peak[by_line[2]]) == (150, 80)
+    assert held.node_peak[0] == 80  # on no line: before the first, and after the last
+    rows = line_rows(result, {"<cell>": Source("s", "<cell>", "x = 1\ny = 2\n", cell=1)})
+    table = memory_timeline(result, rows, held)
+    assert table["bytes"].tolist() == [100, 150, 50, 30]
+    assert table["device"].tolist() == ["cpu", "cpu", "cpu", "cuda:0"]
+
+
+def test_a_kernel_is_on_the_op_and_the_line_that_launched_it_however_late_it_runs() -> None:
+    every = events(
+        {"name": "linear", "start": 10, "end": 30, "corr": 1},
+        {"name": "mm", "start": 12, "end": 20, "corr": 2},
+        {"name": "cudaLaunchKernel", "start": 13, "kind": "cuda_runtime", "corr": 501, "link": 2},
+        {"name": "gemm", "start": 70, "end": 90, "kind": "kernel", "corr": 501, "link": 2, "native": 7},
+        # launched by no op that torch knows: the runtime call stands on a line
+        {"name": "cudaLaunchKernel", "start": 60, "kind": "cuda_runtime", "corr": 502},
+        {"name": "custom", "start": 300, "end": 305, "kind": "kernel", "corr": 502, "native": 7},
+        {"name": "of another cell", "start": 5, "end": 8, "kind": "kernel", "corr": 400, "native": 7},
+    )
+    result = joined(every.where(every.is_op), BODY_RUNS)
+    on_device = device_time(result, every)
+    assert on_device is not None
+    assert on_device.op.tolist() == [0, 20]
+    assert on_device.op_total.tolist() == [20, 20]
+    by_line = {result.tree.line[node]: int(ns) for node, ns in enumerate(on_device.node)}
+    assert by_line == {0: 0, 1: 20, 2: 5}
+
+
+def test_without_device_events_there_is_no_device_time() -> None:
+    assert device_time(joined(events({"name": "mm", "start": 10, "end": 20}), BODY_RUNS), events()) is None
+
+
+def test_the_kernels_of_a_replayed_graph_are_on_the_line_that_replays_it() -> None:
+    """They were launched, on another line, when the graph was recorded; a replay is one call with one id."""
+    every = events(
+        {"name": "mm", "start": 10, "end": 30, "corr": 2},
+        {"name": "cudaLaunchKernel", "start": 13, "kind": "cuda_runtime", "corr": 501, "link": 2},
+        {"name": "cudaGraphLaunch", "start": 60, "end": 63, "kind": "cuda_runtime", "corr": 777},
+        *(
+            {"name": f"k{n}", "start": 70 + 4 * n, "end": 73 + 4 * n, "kind": "kernel", "corr": 777, "native": 7}
+            for n in range(3)
+        ),
+    )
+    result = joined(every.where(every.is_op), BODY_RUNS)
+    on_device = device_time(result, every)
+    assert on_device is not None
+    assert on_device.op.tolist() == [0]
+    assert {result.tree.line[node]: int(ns) for node, ns in enumerate(on_device.node)} == {0: 0, 1: 0, 2: 9}
+
+
+def test_a_kernel_of_the_backward_thread_is_on_the_line_that_waits_and_caused_by_the_forward_line() -> None:
+    ops = (
+        {"name": "aten::mm", "start": 10, "end": 20, "seq": 5, "corr": 1},
+        {"name": "MmBackward0", "start": 60, "end": 80, "seq": 5, "fwd": 1, "scope": 1, "native": DEVICE, "tid": 2,
+         "corr": 2},
+        {"name": "aten::mm", "start": 62, "end": 70, "native": DEVICE, "tid": 2, "corr": 3},
+    )  # fmt: skip
+    every = events(
+        *ops,
+        {"name": "cudaLaunchKernel", "start": 63, "kind": "cuda_runtime", "corr": 9, "native": DEVICE},
+        {"name": "gemm", "start": 85, "end": 92, "kind": "kernel", "corr": 9, "native": 7, "device": 1},
+    )
+    result = joined(every.where(every.is_op), BODY_RUNS, natives=(MAIN, DEVICE))
+    whole = join_the_rest(result, every, None)
+    assert [result.tree.line[node] for node in whole.launches.node] == [2]
+    source = Source("s", "<cell>", "x = 1\ny = 2\n", cell=1)
+    trace = trace_of(whole, {"<cell>": source}, ["main", "autograd"])
+    kernel = trace.events[trace.is_on_device].iloc[0]
+    assert trace.names[kernel["name"]] == "gemm"
+    assert trace.nodes["line"][kernel["caused_by"]] == 1
+    assert trace.tracks[kernel["track"]].device == "cuda:0"
+    (call,) = trace.events[trace.is_kind("runtime")].to_dict("records")
+    assert trace.names[trace.events["name"][call["parent"]]] == "aten::mm"
+    assert kernel["launched_by"] == 3  # the runtime call, which comes after the three ops
+
+
+def test_runtime_calls_are_no_ops() -> None:
+    every = events(
+        {"name": "aten::mm", "start": 10, "end": 30},
+        {"name": "cudaStreamSynchronize", "start": 12, "end": 28, "kind": "cuda_runtime"},
+    )
+    result = joined(every.where(every.is_op), BODY_RUNS)
+    assert [result.ops.names[n] for n in result.ops.name] == ["aten::mm"]
+    assert result.self_time.tolist() == [20]
+    assert len(find_launches(result, every).call) == 1
+
+
+def test_a_gradient_that_is_accumulated_is_caused_by_the_line_whose_node_made_it() -> None:
+    engine = "autograd::engine::evaluate_function: "
+    node = {"seq": 5, "fwd": 1}
+    every = events(
+        {"name": "aten::addmm", "start": 10, "end": 20, "seq": 5},
+        {"name": "aten::mul", "start": 30, "end": 40, "seq": 6},
+        {"name": f"{engine}MulBackward0", "start": 55, "end": 60, "seq": 6, "fwd": 1},
+        {"name": f"{engine}AddmmBackward0", "start": 61, "end": 65, **node},
+        {"name": f"{engine}torch::autograd::AccumulateGrad", "start": 66, "end": 72},
+        {"name": "torch::autograd::AccumulateGrad", "start": 67, "end": 71},
+        {"name": "aten::add_", "start": 68, "end": 70},
+        {"name": "aten::zero_", "start": 80, "end": 82},
+        {"name": f"{engine}torch::autograd::AccumulateGrad", "start": 84, "end": 86},
+    )
+    result = joined(every, stream((1, entered(BODY)), (2, 1), (25, 2), (50, 3), (95, LEAVE)))
+    assert result.made_by.tolist() == [-1, -1, 1, 0, 0, 0, 0, -1, -1]
+    assert [result.tree.line[node] for node in result.caused_by[3:7].tolist()] == [1, 1, 1, 1]
+    assert time_of(result, 3) == 5 + 4 + 6 + 2 + 2, "it runs where backward was called all the same"
+
+
+# ==== forks ===========================================================================================================
+# Work that scripted functions fork to torch's own threads: on the line that launched it, or said to be on none.
+
+
+POOL, OTHER = 21, 22
+SCRIPTED = 2  # RecordScope::TORCHSCRIPT_FUNCTION
+
+
+def forked_sines(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(200):
+        x = x.sin()
+    return x
+
+
+def waits_for_sines(x: torch.Tensor) -> torch.Tensor:
+    forked = torch.jit.fork(forked_sines, x)
+    y = x.cos()
+    return torch.jit.wait(forked) + y
+
+
+def waits_for_nested(x: torch.Tensor) -> torch.Tensor:
+    forked = torch.jit.fork(waits_for_sines, x)
+    return torch.jit.wait(forked).exp()
+
+
+def launches_sines(x: torch.Tensor) -> torch.jit.Future[torch.Tensor]:
+    return torch.jit.fork(forked_sines, x)
+
+
+def forgets_in_a_branch(x: torch.Tensor, wait: bool) -> torch.Tensor:
+    forked = torch.jit.fork(forked_sines, x)
+    if wait:
+        x = torch.jit.wait(forked)
+    return x
+
+
+def in_python(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+in_python.__annotations__ = {"x": torch.Tensor, "return": torch.Tensor}  # TorchScript does not read text here
+in_python = torch.jit.ignore(in_python)
+
+
+def calls_python(x: torch.Tensor) -> torch.Tensor:
+    return in_python(x)
+
+
+def names() -> dict[str, Any]:
+    of_script = (forked_sines, waits_for_sines, waits_for_nested, launches_sines)
+    made = {each.__name__: torch.jit.script(each) for each in of_script}
+    return made | {"torch": torch, "x": torch.ones(10_000)}
+
+
+@pytest.fixture(scope="module")
+def torchs_own_functions() -> None:
+    """The first scripted call of a process scripts functions of torch, whose calls could have launched any fork."""
+    made = names()
+    made["waits_for_nested"](made["x"])
+
+
+@pytest.fixture
+def torchs_pool_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was launched before a recording: each test waits for its forks.
+
+    A thread of the pool that ran a moment ago, if only since a debugger or a signal stopped the process, counts as
+    busy otherwise, and then the forks of the recording stand on no line.
+    """
+    monkeypatch.setattr(recording, "busy_threads", lambda before: frozenset())
+
+
+def lines_of(ops: pd.DataFrame, op: str) -> dict[int | None, int]:
+    """Line (None: none) -> calls."""
+    rows = ops[ops["op"] == op]
+    found: Counter[int | None] = Counter()
+    for line, calls in zip(rows["line"], rows["calls"], strict=True):
+        found[None if pd.isna(line) else int(line)] += int(calls)
+    return dict(found)
+
+
+def doubts(outcome: Any) -> list[str]:
+    return [doubt.kind for doubt in outcome.profile.warnings]
+
+
+@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
+def test_the_ops_of_a_fork_stand_on_the_line_that_called_the_scripted_function() -> None:
+    outcome = profiled("z = x.exp()\ny = waits_for_sines(x)\nz = x.tan()\n", names())
+    assert lines_of(outcome.profile.ops, "aten::sin") == {2: 200}
+    assert lines_of(outcome.profile.ops, "aten::add") == {2: 1}  # it may run on torch's thread, where the wait ended
+    assert "forked-work" not in doubts(outcome)
+
+
+@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
+def test_their_time_stands_in_the_row_of_their_thread_and_not_among_what_is_not_attributed() -> None:
+    lines = profiled("y = waits_for_sines(x)\n", names()).profile.lines
+    there = lines[lines["thread"] > 0]
+    assert set(there["line"].dropna()) == {1}
+    assert float(there[there["line"] == 1]["self_cpu_time"].sum()) > 0
+    assert float(there[there["line"].isna()]["self_cpu_time"].sum()) == 0
+
+
+@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
+def test_functions_that_wait_for_their_forks_on_two_lines_keep_each_its_own() -> None:
+    outcome = profiled("a = waits_for_sines(x)\nb = waits_for_nested(x)\nc = forked_sines(x)\n", names())
+    assert lines_of(outcome.profile.ops, "aten::sin") == {1: 200, 2: 200, 3: 200}
+    assert "forked-work" not in doubts(outcome)
+
+
+@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
+def test_a_fork_that_python_waits_for_later_stands_on_the_line_that_launched_it() -> None:
+    outcome = profiled("future = launches_sines(x)\ny = x.exp()\ny = future.wait()\n", names())
+    assert lines_of(outcome.profile.ops, "aten::sin") == {1: 200}
+
+
+@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
+def test_forks_that_either_of_two_lines_can_have_launched_stand_on_none_and_that_is_said() -> None:
+    outcome = profiled("a = launches_sines(x)\nb = waits_for_sines(x)\ny = a.wait()\n", names())
+    lines = lines_of(outcome.profile.ops, "aten::sin")
+    (said,) = [doubt for doubt in outcome.profile.warnings if doubt.kind == "forked-work"]
+    assert sum(lines.values()) == 400
+    assert lines[None] >= 200
+    assert set(lines) <= {1, None}  # some of the first may have run before the second began
+    assert said.facts["ops"] >= 200
+
+
+@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
+def test_one_line_that_launches_again_and_again_is_one_line() -> None:
+    text = "futures = []\nfor _ in range(5):\n    futures.append(launches_sines(x))\nfor f in futures:\n    f.wait()\n"
+    assert lines_of(profiled(text, names()).profile.ops, "aten::sin") == {3: 1000}
+
+
+@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
+def test_backward_work_of_a_fork_is_caused_by_the_line_that_launched_it() -> None:
+    given = names() | {"x": torch.ones(1000, requires_grad=True)}
+    profile = profiled("y = waits_for_sines(x)\ny.sum().backward()\n", given).profile
+    caused = profile.lines.groupby("line")["backward_cpu_time"].sum()
+    ops = profile.ops.set_index("op")
+    sines = ops.loc["autograd::engine::evaluate_function: SinBackward0"]
+    assert (sines["line"], sines["calls"]) == (2, 200)
+    assert caused[1] >= sines["cpu_time"] - 1e-9
+
+
+@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
+def test_bytes_that_a_fork_allocates_stand_on_the_line_that_launched_it() -> None:
+    given = names()
+    waits = given["waits_for_sines"]
+    waits(given["x"])
+    lines = profiled("y = waits_for_sines(x)\n", given, memory=True).profile.lines
+    assert float(lines[lines["line"] == 1]["allocated"].sum()) >= 200 * 40_000
+    assert float(lines[lines["line"].isna()]["allocated"].sum()) == 0
+
+
+@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
+def test_graphs_tell_which_functions_may_leave_work_behind() -> None:
+    given = names()
+    for function in (forgets_in_a_branch, calls_python):
+        given[function.__name__] = torch.jit.script(function)
+    found = read_scripted()
+    assert "forked_sines" in found.without_forks
+    assert {"waits_for_sines", "waits_for_nested", "forked_sines"} <= found.waiting
+    assert not {"waits_for_sines", "waits_for_nested", "launches_sines"} & found.without_forks
+    assert not {"launches_sines", "forgets_in_a_branch", "calls_python"} & found.waiting
+
+
+# ---- synthetic: every time a round number ------------------------------------------------------------------------
+
+BODY_STREAM = stream((0, entered(BODY)), (1, 1), (40, 2), (80, 3))
+
+
+def of_forks(*calls: dict[str, Any], forking: Forking) -> dict[str, int]:
+    """Lines 1 (1 to 40), 2 (to 80) and 3 of the cell; op -> line of the ops on torch's thread."""
+    result = joined(events(*calls), BODY_STREAM, natives=(MAIN, POOL), forking=forking)
+    at = np.flatnonzero(result.ops.native == POOL)
+    return {result.ops.names[result.ops.name[i]]: result.tree.line[result.node[i]] for i in at.tolist()}
+
+
+def call(name: str, start: int, end: int) -> dict[str, Any]:
+    return {"name": name, "start": start, "end": end, "scope": SCRIPTED}
+
+
+def fork(start: int, end: int) -> dict[str, Any]:
+    return {"name": FORKED, "start": start, "end": end, "scope": SCRIPTED, "native": POOL}
+
+
+def op(name: str, start: int, end: int) -> dict[str, Any]:
+    return {"name": name, "start": start, "end": end, "native": POOL}
+
+
+WAITING = Scripted(frozenset({"plain"}), frozenset({"plain", "waits"}))
+
+
+@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
+def test_a_call_that_has_waited_for_its_forks_launches_nothing_later() -> None:
+    work = (call("waits", 2, 20), call("open", 41, 45), fork(50, 60), op("late", 51, 59))
+    assert of_forks(*work, forking=Forking(WAITING, ())) == {FORKED: 2, "late": 2}
+
+
+@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
+def test_a_call_that_may_have_left_a_fork_behind_keeps_a_later_one_from_any_line() -> None:
+    work = (call("open", 2, 20), call("waits", 41, 70), fork(50, 60), op("late", 51, 59))
+    assert of_forks(*work, forking=Forking(WAITING, ())) == {FORKED: 0, "late": 0}
+
+
+@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
+def test_a_function_without_forks_is_no_candidate() -> None:
+    work = (call("plain", 2, 20), call("waits", 41, 70), fork(50, 60), op("late", 51, 59))
+    assert of_forks(*work, forking=Forking(Scripted(frozenset(), WAITING.waiting - {"plain"}), ()))["late"] == 0
+    assert of_forks(*work, forking=Forking(WAITING, ()))["late"] == 2
+
+
+@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
+def test_a_call_has_returned_when_python_goes_on_even_if_another_thread_ends_its_event_later() -> None:
+    work = (call("waits", 2, 65), call("waits", 41, 70), fork(50, 60), op("late", 51, 59))
+    assert of_forks(*work, forking=Forking(WAITING, ())) == {FORKED: 2, "late": 2}
+
+
+@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
+def test_what_may_have_been_launched_before_the_recording_stands_on_no_line() -> None:
+    work = (call("waits", 41, 70), fork(50, 60), op("late", 51, 59))
+    assert of_forks(*work, forking=Forking(WAITING, ()))["late"] == 2
+    assert of_forks(*work, forking=Forking(WAITING, {POOL}))["late"] == 0
+    assert of_forks(*work, forking=Forking(WAITING, None))["late"] == 0
+
+
+@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
+def test_work_on_torchs_thread_that_no_scripted_function_is_open_for_stands_on_no_line() -> None:
+    work = (call("waits", 2, 30), fork(5, 10), op("inside", 6, 9), op("goes on", 20, 25), op("else", 35, 38))
+    assert of_forks(*work, forking=Forking(WAITING, ())) == {FORKED: 1, "inside": 1, "goes on": 1, "else": 0}
+
+
+@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
+def test_a_thread_at_work_is_busy_and_a_waiting_one_is_not() -> None:
+    stop, ready, natives = threading.Event(), threading.Barrier(3), {}
+
+    def sleeps() -> None:
+        natives["sleeps"] = threading.get_native_id()
+        ready.wait()
+        stop.wait()
+
+    def works() -> None:
+        natives["works"] = threading.get_native_id()
+        ready.wait()
+        while not stop.is_set():
+            pass
+
+    workers = [threading.Thread(target=target) for target in (sleeps, works)]
+    for worker in workers:
+        worker.start()
+    try:
+        ready.wait()
+        while Path(f"/proc/self/task/{natives['sleeps']}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+            time.sleep(0.001)
+        before = read_cpu()
+        while (busy := busy_threads(before)) is not None and natives["sleeps"] in busy:
+            before = read_cpu()  # it was on its way to its wait, and shall have been there all the time
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
+    assert busy is not None
+    assert natives["works"] in busy
+    assert natives["sleeps"] not in busy
+
+
+# ---- parallel regions: an op calls ops on OpenMP's threads ----------------------------------------------------------
+
+OMP = 31
+
+
+def lines_in_region() -> list[int]:
+    """The lines of the ops of a thread of OpenMP's, while ``attention`` runs on line 1 from 10 to 40."""
+    ops = events(
+        {"name": "attention", "start": 10, "end": 40},
+        {"name": "empty", "start": 20, "end": 22, "native": OMP, "tid": 4},
+        {"name": "late", "start": 38, "end": 42, "native": OMP, "tid": 4},
+    )
+    body = stream((0, entered(BODY)), (0, 1), (50, 2), (100, LEAVE))
+    result = joined(ops, body, natives=(MAIN, OMP))
+    where = [ops.names[name] in ("empty", "late") for name in ops.name]
+    return [result.tree.line[node] for node in result.node[np.array(where)]]
+
+
+@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
+def test_an_op_within_an_op_of_one_other_thread_is_on_its_line() -> None:
+    assert lines_in_region() == [1, 0]
+
+
+@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
+def test_a_thread_of_torchs_pool_may_run_a_fork_and_is_on_no_line_of_what_runs_beside() -> None:
+    record = LineRecord("settrace", (stream((0, entered(BODY)), (0, 1), (50, 2), (100, LEAVE)),), CODES)
+    ops = events({"name": "mm", "start": 10, "end": 40}, {"name": "sin", "start": 20, "end": 22, "native": POOL})
+    threads = RunThreads((MAIN, POOL), of_pool=frozenset({POOL}))
+    result = join_ops_and_lines(ops, record, Codes(CODES, {}, frozenset()), threads, (0, 100))
+    assert result.tree.line[result.node[1]] == 0
+
+
+@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
+def test_where_two_threads_run_ops_around_it_it_is_on_no_line() -> None:
+    other = {"name": "mm", "start": 5, "end": 45, "native": OTHER, "tid": 5}
+    body = stream((0, entered(BODY)), (0, 1), (50, 2), (100, LEAVE))
+    second = stream((0, entered(BODY)), (0, 1), (100, LEAVE), native=OTHER)
+    ops = events(
+        {"name": "attention", "start": 10, "end": 40}, {"name": "empty", "start": 20, "end": 22, "native": OMP}, other
+    )
+    result = joined(ops, body, second, natives=(MAIN, OMP, OTHER))
+    assert result.tree.line[result.node[ops.native == OMP][0]] == 0
+
+
+@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
+def test_attention_at_two_threads_has_no_forked_work() -> None:
+    given = {"torch": torch, "q": torch.randn(2, 4, 64, 32, requires_grad=True)}
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        text = "o = torch.nn.functional.scaled_dot_product_attention(q, q, q)\no.sum().backward()\n"
+        outcome = profiled(text, given)
+    finally:
+        torch.set_num_threads(before)
+    assert outcome.profile.ops["line"].notna().all()
+    assert not {"forked-work", "torch-threads"} & set(doubts(outcome))

@@ -1,0 +1,128 @@
+"""Documents and tables, from which every carrier draws."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from torchbench_magic.show.document import Region, coloured, regions, shown_lines
+from torchbench_magic.show.table import Cell, Column, Group, Row, Table
+
+# ==== annotated source ================================================================================================
+# Which stretches of a source are shown, and what in a line is coloured.
+
+
+TEXT = """import torch
+
+@decorated
+def outer(x):
+    def inner():
+        return 1
+    return inner()
+
+class A:
+    class B:
+        async def method(self):
+            pass
+
+y = outer(1)
+z = 2"""
+
+
+def test_a_function_is_shown_with_its_decorator_and_what_is_nested_in_it() -> None:
+    assert regions(TEXT, {6}, whole=False) == [Region("outer", 3, 7)]
+
+
+def test_a_method_has_its_qualified_name() -> None:
+    assert regions(TEXT, {12}, whole=False) == [Region("A.B.method", 11, 12)]
+
+
+def test_lines_outside_any_function_are_one_stretch() -> None:
+    assert regions(TEXT, {6, 14, 15}, whole=False) == [Region("outer", 3, 7), Region("", 14, 15)]
+
+
+def test_the_whole_source_is_one_region() -> None:
+    assert regions(TEXT, {6}, whole=True) == [Region("", 1, 15)]
+
+
+def test_a_source_with_ipython_syntax_keeps_its_functions() -> None:
+    assert regions("%matplotlib inline\n!ls\ndef f():\n    return 1", {4}, whole=False) == [Region("f", 3, 4)]
+
+
+def test_a_source_that_does_not_parse_is_one_stretch_of_what_ran() -> None:
+    assert regions("def f(:\n  x\n  y\n  z", {2, 3}, whole=False) == [Region("", 2, 3)]
+
+
+def test_a_long_region_leaves_out_what_did_not_run_and_counts_it() -> None:
+    shown = list(shown_lines(Region("f", 1, 100), {50}))
+    assert shown == [1, (46, 2), 48, 49, 50, 51, 52, (48, 53)]
+
+
+def test_a_short_region_is_shown_whole() -> None:
+    assert list(shown_lines(Region("f", 3, 6), {4})) == [3, 4, 5, 6]
+
+
+def test_keywords_strings_and_comments_are_marked() -> None:
+    line = 'for x in ["a"]:  # all'
+    (spans,) = coloured([line])
+    assert [(line[start:end], meaning) for start, end, meaning in spans] == [
+        ("for", "k"), ("in", "k"), ('"a"', "s"), ("# all", "c"),
+    ]  # fmt: skip
+
+
+def test_a_string_over_several_lines_is_marked_on_each() -> None:
+    spans = coloured(['x = """one', "two", 'three"""'])
+    assert [[meaning for *_, meaning in line] for line in spans] == [["s"], ["s"], ["s"]]
+
+
+def test_a_magic_line_stays_plain_and_the_rest_is_coloured() -> None:
+    assert coloured(["%%tprofile if", "return 1"]) == [(), ((0, 6, "k"),)]
+
+
+def test_text_that_is_no_python_stays_plain() -> None:
+    assert coloured(["x = '''open", "still"]) == [(), ()]
+
+
+# ==== table ===========================================================================================================
+# The specification that every carrier draws from.
+
+
+COLUMNS = (Column("op", "operation", kind="code"), Column("ms", "self", "ms", "number"))
+
+
+def table(*sizes: int, title: str = "") -> Table:
+    groups = tuple(
+        Group(tuple(Row((Cell(f"op{nth}.{at}"), Cell("1"))) for at in range(size)), title and f"{title} {nth}")
+        for nth, size in enumerate(sizes)
+    )
+    return Table("t", COLUMNS, groups)
+
+
+def test_a_row_that_does_not_fit_its_columns_is_refused() -> None:
+    with pytest.raises(ValueError, match="table 't': 1 cells for 2 columns"):
+        Table("t", COLUMNS, (Group((Row((Cell("x"),)),)),))
+
+
+def test_the_first_rows_keep_their_groups_and_the_rest_is_counted() -> None:
+    head = table(3, 3, 3).head(4, "_timer.frame")
+    assert [len(group.rows) for group in head.groups] == [3, 1]
+    assert head.hidden == "4 of 9 rows shown. All rows: _timer.frame"
+    assert head.head(2, "").hidden == "4 of 9 rows shown. All rows: _timer.frame; 2 of 4 rows shown"
+
+
+def test_a_table_that_is_short_enough_is_left_as_it_is() -> None:
+    whole = table(2)
+    assert whole.head(2, "x") is whole
+
+
+def test_a_filter_looks_at_texts_and_group_titles_and_counts() -> None:
+    made = table(2, 2, title="In[3]")
+    assert [len(group.rows) for group in made.filtered(re.compile(r"op1\.0")).groups] == [1]
+    assert [group.title for group in made.filtered(re.compile(r"\] 1$")).groups] == ["In[3] 1"]
+    assert made.filtered(re.compile("nothing")).hidden == "none of 4 rows match"
+
+
+def test_the_places_of_a_column_are_those_of_its_longest_decimals() -> None:
+    rows = tuple(Row((Cell("a"), Cell(text))) for text in ("121", "14.25", "·", "–", ""))
+    assert Table("t", COLUMNS, (Group(rows),)).places(1) == 2

@@ -1,0 +1,476 @@
+"""``--restore``: what a training step changes, and what else is put back."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from torchbench_magic import Comparison
+from torchbench_magic.errors import Interrupted
+from torchbench_magic.process.held import elements, has_values, memory_of
+from torchbench_magic.process.inputs import described
+from torchbench_magic.timing.changes import TensorVersions, in_place
+from torchbench_magic.timing.restore import HeldState, StateCopies
+
+from .fake_clock import FakeClock, timed
+
+# ==== training state ==================================================================================================
+# A training step changes more than the tensors in sight; ``--restore`` has all of it as it was.
+
+
+STEP = "net(x).sum().backward(); opt.step(); opt.zero_grad(); clock.work(1000)"
+OPTIMIZERS: list[Callable[[Any], Any]] = [
+    lambda p: torch.optim.AdamW(p, lr=0.1),
+    lambda p: torch.optim.AdamW(p, lr=0.1, foreach=True),
+    lambda p: torch.optim.AdamW(p, lr=0.1, fused=True),
+    lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    lambda p: torch.optim.Adagrad(p),
+]
+
+
+def training(make: Callable[[Any], Any] = OPTIMIZERS[0], steps: int = 2) -> dict[str, Any]:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    names = {"net": net, "opt": make(net.parameters()), "x": torch.randn(8, 3)}
+    for _ in range(steps):
+        net(names["x"]).sum().backward()
+        names["opt"].step()
+    return names
+
+
+def values(names: dict[str, Any]) -> Any:
+    """All of a training's state, apart from its objects."""
+    net, opt = names["net"], names["opt"]
+    grads = {n: None if p.grad is None else p.grad.clone() for n, p in net.named_parameters()}
+    return copy.deepcopy((dict(net.state_dict()), opt.state_dict(), grads))
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS)
+@pytest.mark.parametrize("steps", [0, 2])
+def test_after_restore_the_whole_training_is_as_it_was(make: Any, steps: int) -> None:
+    names = training(make, steps)
+    before, ids = values(names), [{k: id(v) for k, v in s.items()} for s in names["opt"].state.values()]
+    result = timed(FakeClock(), {"": STEP}, names=names, restore=True, number=1, repeat=5)
+    assert same(values(names), before)
+    assert [{k: id(v) for k, v in s.items()} for s in names["opt"].state.values()] == ids, "the same objects"
+    assert not result.warnings
+
+
+def test_each_block_finds_the_state_as_the_setup_left_it() -> None:
+    names = training()
+    found: list[Any] = []
+    names |= {"note": lambda: found.append(values(names))}
+    timed(FakeClock(), {"": f"note(); {STEP}"}, names=names, restore=True, number=1, repeat=5)
+    assert len(found) > 5
+    sampled = found[-5:]
+    assert all(same(one, found[0]) for one in sampled)
+
+
+def test_the_counts_of_schedules_and_of_a_scaler_are_put_back() -> None:
+    names = training()
+    warm = torch.optim.lr_scheduler.LinearLR(names["opt"])
+    names["schedule"] = torch.optim.lr_scheduler.SequentialLR(
+        names["opt"], [warm, torch.optim.lr_scheduler.StepLR(names["opt"], 3)], [4]
+    )
+    names["scaler"] = torch.amp.GradScaler("cpu", init_scale=4.0)
+    body = "scaler.scale(net(x).sum()).backward(); scaler.step(opt); scaler.update(); schedule.step(); clock.work(1000)"
+    kept = ("schedule", "scaler")
+    before = values(names), copy.deepcopy([names[n].state_dict() for n in kept])
+    timed(FakeClock(), {"": body}, names=names, restore=True, number=1, repeat=5)
+    assert same(values(names), before[0])
+    assert same([names[n].state_dict() for n in kept], before[1])
+
+
+def test_what_only_a_function_or_an_object_of_the_users_reaches_is_put_back_too() -> None:
+    names = training()
+
+    class Trainer:
+        def __init__(self) -> None:
+            self.net, self.opt = names["net"], names["opt"]
+
+        def step(self) -> None:
+            self.net(names["x"]).sum().backward()
+            self.opt.step()
+
+    before = values(names)
+    trainer = Trainer()
+    timed(FakeClock(), {"": "trainer.step(); clock.work(1000)"}, names={"trainer": trainer}, restore=True, number=1)
+    assert same(values(names), before)
+
+
+def test_a_step_of_an_optimizer_alone_puts_its_parameters_back() -> None:
+    names = training()
+    before = values(names)
+    step, names_of_it = {"": "opt.step(); clock.work(1000)"}, {"opt": names["opt"]}
+    result = timed(FakeClock(), step, names=names_of_it, restore=True, number=1)
+    assert same(values(names), before)
+    without = timed(FakeClock(), step, names=names_of_it, number=1)
+    assert not result.warnings
+    assert any("param_groups" in label for d in without.warnings for label in d.facts.get("changes", ()))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+@pytest.mark.parametrize("call", [1, 3, 12])
+def test_after_an_interrupt_or_an_error_at_any_call_the_training_is_as_it_was(error: Any, call: int) -> None:
+    names = training()
+    before = values(names)
+    calls: list[int] = []
+
+    def stop() -> None:
+        calls.append(1)
+        if len(calls) == call:
+            raise error
+
+    with pytest.raises((Interrupted, ValueError)):
+        timed(FakeClock(), {"": f"{STEP}; stop()"}, names={**names, "stop": stop}, restore=True, number=1, repeat=50)
+    assert same(values(names), before)
+
+
+def test_memory_that_code_gave_a_tensor_and_values_written_past_the_count_are_put_back() -> None:
+    w = torch.ones(3, requires_grad=True)
+    at = w.data_ptr()
+    timed(FakeClock(), {"": "w.data = w.data.double() * 2; clock.work(1000)"}, names={"w": w}, restore=True, number=1)
+    assert (w.data_ptr(), w.dtype, w.tolist()) == (at, torch.float32, [1, 1, 1])
+    found: list[float] = []
+    body = "found.append(float(w[0])); w.data.mul_(2); clock.work(1000)"
+    names = {"w": w, "found": found}
+    timed(FakeClock(), {"": body}, names=names, restore=True, number=1, repeat=5)
+    assert set(found) == {1.0}
+    assert w.tolist() == [1, 1, 1]
+
+
+def test_what_cannot_be_put_back_is_said_by_name() -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.hidden, self.same = 0, 1
+
+        def __call__(self) -> int:
+            self.hidden += 1
+            return self.same
+
+    names = {"model": Model(), "seen": {}}
+    body = "model(); seen[1] = object(); clock.work(1000)"
+    result = timed(FakeClock(), {"": body}, names=names, restore=True, number=1)
+    (doubt,) = [d for d in result.warnings if d.kind == "not-restored"]
+    assert doubt.facts["names"] == ["model.hidden", "seen"]
+
+
+def test_a_change_that_came_late_and_uncounted_is_put_back_at_the_end_and_said() -> None:
+    w, calls = torch.ones(3), []
+    body = "calls.append(1)\nif len(calls) > 30: w.data.add_(1)\nclock.work(5000)"
+    result = timed(FakeClock(), {"": body}, names={"w": w, "calls": calls}, restore=True, number=1, repeat=60)
+    assert w.tolist() == [1, 1, 1]
+    assert [d.facts["names"] for d in result.warnings if d.kind == "restored-late"] == [["w"]]
+
+
+def test_without_restore_buffers_and_the_state_of_an_optimizer_are_counted() -> None:
+    names = training(OPTIMIZERS[2])
+    result = timed(FakeClock(), {"": STEP}, names=names, number=1, repeat=5)
+    (doubt,) = [d for d in result.warnings if d.kind == "in-place"]
+    changes = doubt.facts["changes"]
+    assert {"net.1.running_mean", "net.1.running_var", "net.0.weight"} <= changes.keys()
+    assert {"opt.state[0]['exp_avg']", "opt.state[0]['exp_avg_sq']", "opt.state[0]['step']"} <= changes.keys()
+    assert not [label for label in changes if "defaults" in label or label == "x"]
+
+
+def test_state_that_the_first_step_makes_is_counted() -> None:
+    names = training(OPTIMIZERS[3], steps=0)
+    result = timed(FakeClock(), {"": STEP}, names=names, number=1, repeat=5)
+    (doubt,) = [d for d in result.warnings if d.kind == "in-place"]
+    assert any("momentum_buffer" in label for label in doubt.facts["changes"])
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_gradients_that_add_up_are_counted_and_put_back_with_restore(is_there: bool) -> None:
+    net, x = torch.nn.Linear(3, 1, bias=False), torch.ones(1, 3)
+    if is_there:
+        net.weight.grad = torch.zeros(1, 3)
+    names, body = {"net": net, "x": x}, "clock.work(5000)\nnet(x).sum().backward()"
+    restored = timed(FakeClock(), {"": body}, names=names, number=1, repeat=5, restore=True)
+    assert net.weight.grad is None or not net.weight.grad.any()
+    assert not [d for d in restored.warnings if d.kind == "in-place"]
+    result = timed(FakeClock(), {"": body}, names=names, number=1, repeat=5)
+    (doubt,) = [d for d in result.warnings if d.kind == "in-place"]
+    calls = doubt.facts["calls"]
+    assert doubt.facts["changes"] == {"net.weight.grad": calls if is_there else calls - 1}
+    assert net.weight.grad.tolist() == [[calls] * 3]
+
+
+@pytest.mark.parametrize("end", ["net.zero_grad()", "net.weight.grad.mul_(2)\nnet.weight.grad = None"])
+def test_gradients_that_each_call_makes_anew_are_not(end: str) -> None:
+    names = {"net": torch.nn.Linear(3, 1, bias=False), "x": torch.ones(1, 3)}
+    body = f"clock.work(5000)\nnet(x).sum().backward()\n{end}"
+    result = timed(FakeClock(), {"": body}, names=names, number=1, repeat=5)
+    assert not [d for d in result.warnings if d.kind == "in-place"]
+
+
+def test_changes_that_nobody_counted_are_said_without_a_count() -> None:
+    w = torch.zeros(3)
+    versions = TensorVersions(["w"], {"w": w}, [])
+    w.data.add_(1)
+    (doubt,) = in_place(versions.changed(), {"": 1234}, {})
+    assert doubt.text.startswith("`w` changed in place in 1\u202f234 calls")
+
+
+def test_inference_tensors_and_tensors_that_are_no_numbers_are_put_back() -> None:
+    with torch.inference_mode():
+        kept = torch.ones(2)
+    odd = torch.tensor([float("nan"), 1.0])
+    copies = StateCopies(HeldState([("kept", kept), ("odd", odd)]))
+    with torch.inference_mode():
+        kept.add_(1)
+    odd.data[1] = 5
+    copies.restore_all()
+    assert kept.tolist() == [1, 1]
+    assert odd[1] == 1
+
+
+@pytest.mark.parametrize("wide", [lambda base: base[:1].expand(4), lambda base: base.as_strided((2, 3), (1, 1))])
+def test_a_tensor_whose_elements_share_memory_is_put_back(wide: Callable[[Any], Any]) -> None:
+    base = torch.zeros(4)
+    copies = StateCopies(HeldState([("wide", wide(base))]))
+    base.add_(1)
+    copies.restore_all()
+    assert wide(base).tolist() == wide(torch.zeros(4)).tolist()
+    assert copies.unrestored == []
+
+
+def test_an_expanded_tensor_is_copied_once_and_put_back() -> None:
+    one = torch.ones(1, 2)
+    names = {"one": one, "many": one.expand(10**9, 2)}
+    timed(FakeClock(), {"a": "clock.work(1000)\none.add_(1)"}, names=names, restore=True, number=1, repeat=3)
+    assert one.tolist() == [[1, 1]]
+    body = "clock.work(1000)\nmany[:1].add_(1)"
+    timed(FakeClock(), {"a": body}, names={"many": names["many"]}, restore=True, number=1, repeat=3)
+    assert one.tolist() == [[1, 1]]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_is_no_obstacle() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    result = timed(FakeClock(), {"a": "clock.work(1000)\nnested * 2"}, names={"nested": nested}, restore=True)
+    assert len(result.frame) == 1
+
+
+def lazy() -> dict[str, Any]:
+    net = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d(), nn.LazyConv1d(2, 1))
+    return {"net": net, "x": torch.ones(8, 3), "nn": nn, "torch": torch}
+
+
+LAZY = "net[1](net[0](x)).sum(){}; clock.work(1000)"
+
+
+@pytest.mark.parametrize("plan", [{}, {"restore": True}, {"restore": True, "number": 1, "repeat": 5}])
+@pytest.mark.parametrize("more", ["", ".backward()"])
+def test_a_model_that_has_no_shape_yet_is_timed(plan: dict[str, Any], more: str) -> None:
+    names = lazy()
+    doubts = timed(FakeClock(), {"": LAZY.format(more)}, names=names, **plan).warnings
+    assert type(names["net"][0]) is nn.Linear
+    said = [doubt.text for doubt in doubts if doubt.kind == "not-restored"]
+    assert ("got their shape in the first call, so `--restore` does not put them back" in str(said)) is bool(plan)
+    assert not plan or "start from the same state" not in str(said)
+
+
+def test_two_alternatives_of_a_model_that_has_no_shape_yet_are_checked_and_compared() -> None:
+    bodies = {"a": "clock.work(9)\nnet[0](x).sum()", "b": "clock.work(9)\n1 * net[0](x).sum()"}
+    assert len(timed(FakeClock(), bodies, names=lazy(), check=True).frame) == 2
+
+
+def test_a_model_that_has_a_shape_is_put_back_though_another_part_has_none() -> None:
+    names = lazy() | training()
+    names["both"] = [names["net"], lazy()["net"][2]]
+    before = values(names)
+    timed(FakeClock(), {"": f"both\n{STEP}"}, names=names, restore=True)
+    assert same(values(names), before)
+
+
+def tensors() -> dict[str, Callable[[], Any]]:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return {
+        "uninitialized": lambda: nn.LazyLinear(3).weight,
+        "meta": lambda: torch.ones(3, device="meta"),
+        "fake": lambda: FakeTensorMode().from_tensor(torch.ones(3)),
+        "sparse": lambda: torch.eye(3).to_sparse(),
+        "CSR": lambda: torch.eye(3).to_sparse_csr(),
+        "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        "jagged": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+        "mkldnn": lambda: torch.ones(3).to_mkldnn(),
+        "plain": lambda: torch.ones(3),
+    }
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, of layouts in beta
+@pytest.mark.parametrize("kind", tensors())
+def test_a_tensor_of_any_kind_is_asked_for_its_size_and_its_memory(kind: str) -> None:
+    tensor = tensors()[kind]()
+    assert (elements(tensor) is None) is (kind == "uninitialized")
+    assert has_values(tensor) is (kind not in ("uninitialized", "meta", "fake"))
+    has_memory = kind in ("plain", "nested")
+    address, size = memory_of(tensor)
+    assert not has_memory or (address and size), kind
+    assert has_memory or not address, kind
+    assert timed(FakeClock(), {"": "t; clock.work(9)"}, names={"t": tensor}, restore=True).warnings is not None
+
+
+def test_a_tensor_within_vmap_is_asked_for_its_size() -> None:
+    seen: list[Any] = []
+
+    def look(x: Any) -> Any:
+        seen.append((elements(x), has_values(x), memory_of(x)[0]))
+        return x
+
+    torch.vmap(look)(torch.ones(2, 3))
+    assert seen == [(3, True, 0)]
+
+
+def test_a_model_without_a_shape_is_described_with_what_is_known() -> None:
+    net = lazy()["net"]
+    assert described(net[0].weight) == "no shape yet, float32, requires grad"
+    assert described(net).startswith("Sequential with ")
+    assert described(torch.optim.SGD(net.parameters(), lr=0.1)) == "SGD of 0 values in 6 tensors"
+    assert described(net) != described(nn.Sequential(net[0]))
+
+
+# ==== restored objects ================================================================================================
+# What ``--restore`` puts back besides plain tensors: sparse ones, slots, arrays, modes and hooks; what it says.
+
+
+def restored(body: str, **names: Any) -> Comparison:
+    return timed(FakeClock(), {"": f"{body}\nclock.work(10)"}, names=names, restore=True, number=1, repeat=5)
+
+
+def unrestored(result: Comparison) -> list[str]:
+    return [name for d in result.warnings if d.kind == "not-restored" for name in d.facts["names"]]
+
+
+def coo(*, coalesced: bool = True) -> Any:
+    where, values = torch.tensor([[0, 1], [1, 0]]), torch.tensor([2.0, 3.0])
+    made = torch.sparse_coo_tensor(where, values, (2, 2), check_invariants=True)
+    return made.coalesce() if coalesced else made
+
+
+@pytest.mark.parametrize("body", ["s.mul_(2)", "s.add_(s)", "s.zero_()", "s._values().mul_(2)"])
+@pytest.mark.parametrize("coalesced", [True, False])
+def test_a_sparse_tensor_has_its_entries_again(body: str, coalesced: bool) -> None:
+    s, found = coo(coalesced=coalesced), []
+    before = s.to_dense()
+    result = restored("found.append(s.to_dense())\n" + body, s=s, found=found)
+    assert torch.equal(s.to_dense(), before)
+    assert s.is_coalesced() is coalesced
+    assert all(torch.equal(one, before) for one in found[-5:])
+    assert unrestored(result) == ["found"]
+
+
+class Slotted:
+    __slots__ = ("count", "kept")
+
+    def __init__(self) -> None:
+        self.kept, self.count = torch.ones(3), 0
+
+    def step(self) -> None:
+        self.kept.mul_(2)
+
+
+@dataclasses.dataclass(slots=True)
+class SlottedData:
+    kept: Any
+
+    def step(self) -> None:
+        self.kept.mul_(2)
+
+
+@pytest.mark.parametrize("make", [Slotted, lambda: SlottedData(torch.ones(3))])
+def test_a_tensor_in_a_slot_is_put_back(make: Any, users_classes: None) -> None:
+    held = make()
+    kept = held.kept
+    restored("held.step()", held=held)
+    assert held.kept is kept
+    assert kept.tolist() == [1, 1, 1]
+
+
+@pytest.fixture
+def users_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The classes of this module are a notebook's."""
+    for kind in (Slotted, SlottedData):
+        monkeypatch.setattr(kind, "__module__", "__main__")
+
+
+def test_a_slot_that_holds_another_object_is_said_by_name(users_classes: None) -> None:
+    held = Slotted()
+    assert unrestored(restored("held.count += 1", held=held)) == ["held.count"]
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros(5), np.array([np.nan, 1.0]), np.array(["a", "b"], dtype=object), np.zeros((4, 4)).T[::2]]
+)
+def test_an_array_has_its_values_again(array: Any) -> None:
+    before, found = array.copy(), []
+    result = restored("found.append(array.copy())\narray[1] = 7", array=array, found=found)
+    assert all(str(one) == str(before) for one in (array, *found[-5:]))
+    assert unrestored(result) == ["found"]
+
+
+def test_an_array_of_another_shape_is_said_by_name() -> None:
+    array = np.zeros((2, 3))
+    assert unrestored(restored("array.shape = (3, 2)", array=array)) == ["array"]
+
+
+def test_modules_train_again_or_not_as_before() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout())
+    net[1].eval()
+    restored("net.train(False)", net=net)
+    assert [module.training for module in net.modules()] == [True, True, False]
+    restored("net.train()", net=net)
+    assert [module.training for module in net.modules()] == [True, True, False]
+
+
+def test_hooks_that_the_body_registers_are_gone_and_others_stay() -> None:
+    net, calls, found = torch.nn.Linear(2, 2), [], []
+    net.register_forward_hook(lambda *_: None)
+    kept = dict(net._forward_hooks)
+    body = (
+        "found.append(len(net._forward_hooks))\nnet.register_forward_hook(lambda *_: calls.append(1))\n"
+        "net.register_forward_pre_hook(lambda *_: None)"
+    )
+    restored(body, net=net, calls=calls, found=found)
+    assert dict(net._forward_hooks) == kept
+    assert not net._forward_pre_hooks
+    assert set(found) == {1}
+
+
+def test_arrays_that_changed_late_are_put_back_at_the_end_and_said() -> None:
+    array = np.zeros(3)
+    copies = StateCopies(HeldState([("array", array), ("again", array)]))
+    copies.restore_all()
+    array[0] = 1
+    copies.restore_all(is_last=True)
+    assert array.tolist() == [0, 0, 0]
+    assert copies.late == ["array"]
+
+
+def test_random_generators_in_variables_are_where_they_were() -> None:
+    first, second, drawn = torch.Generator().manual_seed(0), np.random.default_rng(0), []
+    before = first.get_state()
+    body = "drawn.append((torch.rand(1, generator=r).item(), s.random()))"
+    restored(body, torch=torch, r=first, s=second, drawn=drawn)
+    assert torch.equal(first.get_state(), before)
+    assert second.random() == np.random.default_rng(0).random()
+    assert len({*drawn}) > 3, "blocks draw new numbers"

@@ -1,0 +1,688 @@
+"""Inputs that the first call uses up: later calls do other work, which is said and takes the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import csv
+import functools
+import io
+import itertools
+import queue
+import sqlite3
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch.utils.data import ChainDataset, DataLoader
+
+from torchbench_magic import Comparison, load
+from torchbench_magic.cell_text import Body
+from torchbench_magic.process.reach import reached
+from torchbench_magic.results import Doubt
+from torchbench_magic.show.document import plain
+from torchbench_magic.timing import view
+from torchbench_magic.timing.iterators import at_end, is_used_up
+from torchbench_magic.timing.plan import Plan
+from torchbench_magic.timing.run import compare_bodies
+from torchbench_magic.timing.sweep import sweep_points
+from torchbench_magic.timing.task import Task
+
+from .fake_clock import FakeClock
+from .fake_clock import timed as timed_long
+
+# ==== only first call =================================================================================================
+# Bodies that do their work only in the first call.
+
+
+timed = functools.partial(timed_long, min_run_time=0.01)
+
+
+def used_up(result: Comparison) -> list[Doubt]:
+    return [doubt for doubt in result.warnings if doubt.kind == "used-up"]
+
+
+def hows(result: Comparison) -> list[tuple[object, object]]:
+    return [doubt.facts["how"] for doubt in used_up(result)]
+
+
+def sentence(result: Comparison) -> str:
+    return plain(view.document(result).sentence)
+
+
+def test_a_generator_that_the_first_call_used_up_voids_the_verdict_and_is_said_first() -> None:
+    clock = FakeClock()
+    gen = (clock.work(10) for _ in range(100))
+    bodies = {"list": "clock.work(1000)", "gen": "clock.work(1)\nlist(gen)"}
+    result = timed(clock, bodies, names={"gen": gen})
+    assert result.frame["ratio"][1] == pytest.approx(0.001)
+    assert result.frame["verdict"].tolist() == ["baseline", "undecided"]
+    assert hows(result) == ["less"]
+    assert used_up(result)[0].facts["voids"] == [1]
+    assert sentence(result).startswith("Later calls did not do the work of the first: line ")
+    assert "faster" not in sentence(result)
+    assert not result.undecided_seconds  # more seconds would decide nothing
+
+
+def test_a_verdict_beside_the_void_one_stands() -> None:
+    clock = FakeClock()
+    gen = (clock.work(10) for _ in range(100))
+    bodies = {"a": "clock.work(10)", "gen": "clock.work(1)\nlist(gen)", "b": "clock.work(20)"}
+    assert timed(clock, bodies, names={"gen": gen}).frame["verdict"].tolist() == ["baseline", "undecided", "slower"]
+
+
+def test_a_baseline_that_does_nothing_voids_every_verdict_until_another_one_is_chosen() -> None:
+    clock = FakeClock()
+    gen = (clock.work(10) for _ in range(100))
+    bodies = {"gen": "clock.work(1)\nlist(gen)", "a": "clock.work(10)", "b": "clock.work(20)"}
+    result = timed(clock, bodies, names={"gen": gen})
+    assert result.frame["verdict"].tolist() == ["baseline", "undecided", "undecided"]
+    assert result.rebase("a").frame["verdict"].tolist() == ["undecided", "baseline", "slower"]
+
+
+def test_a_lone_statement_says_it_before_its_time() -> None:
+    clock = FakeClock()
+    result = timed(clock, {"": "clock.work(1)\nlist(it)"}, names={"it": iter([1, 2])})
+    assert sentence(result).startswith("Later calls did not do the work of the first: the value was a list of 2 in ")
+    assert "~1" in sentence(result)
+
+
+def test_it_is_kept_in_a_store(tmp_path: Any) -> None:
+    clock = FakeClock()
+    result = timed(clock, {"a": "clock.work(10)", "b": "clock.work(1)\nlist(it)"}, names={"it": iter([1, 2])})
+    result.save(tmp_path / "runs.sqlite")
+    (again,) = load(tmp_path / "runs.sqlite")
+    assert again.frame["verdict"].tolist() == ["baseline", "undecided"]
+    assert hows(again) == ["less"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: (i for i in [1]),
+        lambda: iter([1]),
+        lambda: iter({1: 2}.items()),
+        lambda: map(str, iter([1])),
+        lambda: zip(iter([1]), [2], strict=True),
+        lambda: enumerate(i for i in [1]),
+        lambda: itertools.islice(itertools.count(), 2),
+        lambda: itertools.chain([1], [2]),
+    ],
+)
+def test_every_kind_of_iterator_is_known(make: Any) -> None:
+    it = make()
+    assert hows(timed(FakeClock(), {"": "clock.work(1)\nlist(it)"}, names={"it": it})) == ["less"]
+
+
+def test_one_that_an_earlier_run_used_up_is_said_too() -> None:
+    it = iter([1])
+    assert list(it) == [1]
+    assert hows(timed(FakeClock(), {"": "clock.work(1)\nlist(it)"}, names={"it": it})) == ["before"]
+
+
+def test_one_that_lasts_for_some_calls_is_said_too() -> None:
+    it = iter(range(50))
+    names = {"it": it, "islice": itertools.islice}
+    assert hows(timed(FakeClock(), {"": "clock.work(1)\nlist(islice(it, 10))"}, names=names)) == ["less"]
+
+
+def test_an_iterator_that_lasts_is_not() -> None:
+    names = {"it": itertools.cycle([1]), "many": iter(range(10**9))}
+    assert not used_up(timed(FakeClock(), {"": "clock.work(1)\nnext(it)\nnext(many)"}, names=names))
+
+
+def test_one_that_the_body_makes_is_not_whatever_the_notebook_calls_so() -> None:
+    it = iter([1])
+    list(it)
+    assert not used_up(timed(FakeClock(), {"": "clock.work(1)\nit = iter([1])\nlist(it)"}, names={"it": it}))
+
+
+def test_one_that_is_made_anew_when_it_ends_is_not() -> None:
+    class Loader:
+        def __init__(self) -> None:
+            self.batches: Iterator[int] = iter([1])
+
+        def take(self) -> int:
+            for batch in self.batches:
+                return batch
+            self.batches = iter([1, 2])
+            return 0
+
+    assert not used_up(timed(FakeClock(), {"": "clock.work(1)\nloader.take()"}, names={"loader": Loader()}))
+
+
+class Counted:
+    """An iterator as users write it: what it counts goes on when it has ended."""
+
+    def __init__(self, clock: FakeClock, ends: int, starts_again: bool = False) -> None:
+        self.clock, self.ends, self.starts_again, self.n = clock, ends, starts_again, 0
+
+    def __iter__(self) -> Counted:
+        if self.starts_again:
+            self.n = 0
+        return self
+
+    def __next__(self) -> int:
+        self.n += 1
+        if self.n > self.ends:
+            raise StopIteration
+        self.clock.work(1)
+        return self.n
+
+
+def test_an_iterator_of_the_users_own_class_that_is_used_up_voids_the_verdict() -> None:
+    clock = FakeClock()
+    bodies = {"a": "clock.work(1)\nsum(it)", "b": "clock.work(100)"}
+    result = timed(clock, bodies, names={"it": Counted(clock, 100)})
+    assert hows(result) == ["less"]
+    assert result.frame["verdict"].tolist() == ["baseline", "undecided"]
+    assert sentence(result).startswith("Later calls did not do the work of the first: line ")
+
+
+def test_one_whose_place_stays_at_its_end_is_said_once() -> None:
+    class Stops(Counted):
+        def __next__(self) -> int:
+            if self.n >= self.ends:
+                raise StopIteration
+            return super().__next__()
+
+    clock = FakeClock()
+    result = timed(clock, {"": "clock.work(1)\nsum(it)"}, names={"it": Stops(clock, 100)})
+    assert hows(result) == ["less"]
+
+
+def test_one_that_a_library_wrote_in_python_is_known_too() -> None:
+    rows = csv.DictReader(io.StringIO("a,b\n1,2\n3,4\n"))
+    assert hows(timed(FakeClock(), {"": "clock.work(1)\nlist(rows)"}, names={"rows": rows})) == ["less"]
+
+
+def test_one_that_begins_again_or_lasts_or_is_not_read_is_not() -> None:
+    clock = FakeClock()
+    ended = Counted(clock, 0)
+    names = {"again": Counted(clock, 3, starts_again=True), "lasts": Counted(clock, 10**9), "ended": ended}
+    bodies = {"a": "sum(again)", "b": "next(lasts)", "c": "clock.work(1)\nended.ends"}
+    assert not used_up(timed(clock, bodies, names=names))
+
+
+def test_the_trace_function_that_was_set_is_set_again() -> None:
+    before = sys.gettrace()
+    clock = FakeClock()
+    timed(clock, {"": "clock.work(1)\nsum(it)"}, names={"it": Counted(clock, 3)})
+    assert sys.gettrace() is before
+
+
+def test_restore_hands_out_iterators_that_can_be_copied_and_leaves_the_users() -> None:
+    clock, it, gen = FakeClock(), iter([10, 20]), (i for i in [1])
+    names = {"it": it, "gen": gen}
+    bodies = {"it": "for us in it:\n    clock.work(us)", "gen": "clock.work(1)\nlist(gen)"}
+    result = timed(clock, bodies, names=names, restore=True)
+    assert result.frame["median"][0] == pytest.approx(30e-6)
+    assert hows(result) == ["less"]
+    assert list(it) == [10, 20]
+
+
+def test_restore_rewinds_files() -> None:
+    clock, file = FakeClock(), io.StringIO("x" * 30)
+    result = timed(clock, {"": "clock.work(1 + len(file.read()))"}, names={"file": file}, restore=True)
+    assert result.frame["median"][0] == pytest.approx(31e-6)
+    assert not used_up(result)
+    assert file.tell() == 0
+
+
+def test_a_file_that_the_body_rewinds_is_not() -> None:
+    clock, file = FakeClock(), io.StringIO("x" * 30)
+    assert not used_up(timed(clock, {"": "file.seek(0)\nclock.work(1 + len(file.read()))"}, names={"file": file}))
+
+
+def test_what_is_read_at_once_is_said_by_its_value() -> None:
+    clock, f, again = FakeClock(), io.BytesIO(b"12"), io.BytesIO(b"12")
+    bodies = {"a": "clock.work(0.1)\nf.read()", "b": "clock.work(0.1)\nagain.seek(0)\nagain.read()"}
+    assert hows(timed(clock, bodies, names={"f": f, "again": again})) == ["less"]
+
+
+def test_a_queue_that_shows_no_items_is_said_where_the_first_call_emptied_it() -> None:
+    clock = FakeClock()
+    queues: dict[str, Any] = {"q": queue.SimpleQueue(), "tasks": asyncio.Queue()}
+    for q in queues.values():
+        for number in range(9):
+            q.put_nowait(number)
+    body = "clock.work(1)\nwhile not {0}.empty():\n    {0}.get_nowait()\n    clock.work(9)"
+    bodies = {name: body.format(name) for name in queues}
+    result = timed(clock, {**bodies, "other": "clock.work(50)"}, names=queues)
+    assert hows(result) == ["less", "less"]
+    assert result.frame["verdict"].tolist() == ["baseline", "undecided", "undecided"]
+
+
+def test_a_queue_that_every_call_fills_and_empties_is_not() -> None:
+    clock, q = FakeClock(), queue.SimpleQueue[int]()
+    body = "q.put(1)\nwhile not q.empty():\n    q.get()\n    clock.work(9)"
+    assert not used_up(timed(clock, {"": body}, names={"q": q}))
+
+
+def test_a_functools_cache_that_only_hits_is_said_in_the_run_that_fills_it() -> None:
+    @functools.lru_cache
+    def power(n: int) -> int:
+        for i in range(n):
+            n += i
+        return n
+
+    first = timed(FakeClock(), {"": "clock.work(0.1)\npower(1000)"}, names={"power": power})
+    assert hows(first) == ["less"]
+
+
+def test_a_cached_helper_within_real_work_is_not() -> None:
+    @functools.lru_cache
+    def mask(n: int) -> int:
+        return n
+
+    assert not used_up(timed(FakeClock(), {"": "clock.work(50)\nmask(3)"}, names={"mask": mask}))
+
+
+def memo(clock: FakeClock, cache: dict[int, int]) -> Any:
+    def slow(n: int) -> int:
+        clock.work(1)
+        if n not in cache:
+            clock.work(500)
+            cache[n] = n
+        return cache[n]
+
+    return slow
+
+
+def test_a_dict_that_the_first_call_filled_is_said_with_its_name() -> None:
+    clock, cache = FakeClock(), {7: 7}
+    bodies = {"slow": "slow(3)", "plain": "clock.work(500)"}
+    result = timed(clock, bodies, names={"slow": memo(clock, cache)})
+    assert hows(result) == ["less"]
+    assert result.frame["verdict"].tolist() == ["baseline", "undecided"]
+    assert cache == {7: 7, 3: 3}
+
+
+def test_an_alternative_that_finds_the_memo_filled_by_another_is_void_too() -> None:
+    clock = FakeClock()
+    bodies = {"plain": "clock.work(500)", "a": "slow(3)", "b": "slow(3)\nclock.work(2)"}
+    result = timed(clock, bodies, names={"slow": memo(clock, {})})
+    assert result.frame["verdict"].tolist() == ["baseline", "undecided", "undecided"]
+
+
+def test_a_memo_that_setup_filled_is_what_the_cell_asks_for() -> None:
+    clock = FakeClock()
+    bodies = {"slow": "slow(3)", "plain": "clock.work(500)"}
+    result = timed(clock, bodies, setup=["slow(3)"], names={"slow": memo(clock, {})})
+    assert result.frame["verdict"].tolist() == ["baseline", "slower"]
+    assert not used_up(result)
+
+
+def test_an_attribute_that_is_made_when_first_asked_for_is_said() -> None:
+    clock = FakeClock()
+
+    class Model:
+        calls = 0
+
+        @functools.cached_property
+        def mask(self) -> int:
+            clock.work(500)
+            return 3
+
+        def __call__(self) -> int:
+            clock.work(1)
+            self.calls += 1
+            return self.mask
+
+    assert hows(timed(clock, {"": "model()"}, names={"model": Model()})) == ["less"]
+
+
+def test_a_list_that_is_sorted_in_place_is_said() -> None:
+    clock, numbers = FakeClock(), [3, 1, 2]
+    body = "clock.work(1 if numbers == sorted(numbers) else 50)\nnumbers.sort()"
+    assert hows(timed(clock, {"": body}, names={"numbers": numbers})) == ["less"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "clock.work(500 if first() else 10)",  # a first call that is slow, as torch's are
+        "out['y'] = 1\nclock.work(500 if first() else 10)",  # beside a result that is kept
+        "seen.add(3)\nlog.append(1)\nclock.work(500 if first() else 10)",
+    ],
+)
+def test_a_slow_first_call_alone_is_no_sign(body: str) -> None:
+    calls = itertools.count()
+    names = {"first": lambda: next(calls) == 0, "out": {}, "seen": set(), "log": []}
+    assert not used_up(timed(FakeClock(), {"": body}, names=names))
+
+
+def test_a_result_that_is_stored_under_one_name_is_not_a_dict_that_grows() -> None:
+    out: dict[str, int] = {}
+    assert timed(FakeClock(), {"": "out['y'] = 1\nclock.work(10)"}, names={"out": out}).warnings == []
+
+
+def test_a_first_call_that_nothing_explains_is_a_doubt() -> None:
+    clock = FakeClock()
+
+    def work(state: Any = itertools.count()) -> None:  # noqa: B008
+        clock.work(2e6 if next(state) == 0 else 10)
+
+    result = timed(clock, {"a": "work()", "b": "clock.work(20)"}, names={"work": work})
+    (doubt,) = (each for each in result.warnings if each.kind == "other-work")
+    assert "the first call took 2.00 s, later ones 10.0 µs, and nothing seen explains it" in doubt.text
+    assert result.frame["verdict"].tolist() == ["baseline", "slower"]
+
+
+def test_a_first_call_that_imports_is_explained() -> None:
+    clock, name = FakeClock(), "torchbench_magic_made_up"
+
+    def work() -> None:
+        clock.work(10 if name in sys.modules else 2e6)
+        sys.modules.setdefault(name, types.ModuleType(name))
+
+    try:
+        assert not used_up(timed(clock, {"": "work()"}, names={"work": work}))
+    finally:
+        sys.modules.pop(name, None)
+
+
+def test_rows_are_right_where_points_are_joined() -> None:
+    clock = FakeClock()
+    bodies = {"a": Body("clock.work(n)"), "b": Body("clock.work(1)\nlist(it)")}
+    plan = Plan(threads=(1,), min_run_time=0.01)
+    names = {"clock": clock}
+    result = compare_bodies(Task(
+        bodies,
+        setup=[Body("it = iter([1]) if n > 15 else []")],
+        namespace=names,
+        plan=plan,
+        clocks=clock.clocks,
+        points=sweep_points(["n=[10, 20]"], names),
+    ))
+    assert used_up(result)[0].facts["rows"] == [3]
+    assert result.frame["verdict"].tolist() == ["baseline", "faster", "baseline", "undecided"]
+    assert pd.notna(result.frame["ratio"]).all()
+
+
+def failed(bodies: dict[str, str], names: dict[str, Any], **plan: Any) -> tuple[BaseException, str]:
+    """The exception of a run, and what is said of it: as its text, or under it."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # which one, the caller looks at
+        timed(FakeClock(), {name: f"{body}\nclock.work(1)" for name, body in bodies.items()}, names=names, **plan)
+    notes = getattr(caught.value, "__notes__", [])
+    assert len(notes) <= 1
+    return caught.value, notes[0] if notes else str(caught.value)
+
+
+class Own:
+    """An iterator that does not tell whether it has items left."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __next__(self) -> int:
+        self.at += 1
+        if self.at > 3:
+            raise StopIteration
+        return self.at
+
+
+def supplies() -> dict[str, Any]:
+    loader = torch.utils.data.DataLoader([*range(40)], batch_size=4)
+    weight = torch.ones(3, requires_grad=True)
+    made = {"listed": iter([0] * 500), "batches": iter(loader), "gen": (n for n in range(50)), "numbers": [1, 2, 3]}
+    graphs = {"loss": (weight * weight).sum(), "losses": [(weight * 2).sum()], "weight": weight}
+    return {**made, **graphs, "text": io.StringIO("a\nb\nc\n"), "own": Own()}
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "said", "way"),
+    [
+        ("next(batches)", StopIteration, "`batches` was used up after 10 calls and has no items left", "`next(iter("),
+        ("next(gen)", StopIteration, "`gen` was used up after 50 calls", "in the code"),
+        ("next(listed)", StopIteration, "`listed` was used up after 500 calls", "or give `--restore`"),
+        ("next(text)", StopIteration, "`text` was read to its end after 3 calls", "Open it in the code"),
+        ("numbers.pop()", IndexError, "`numbers` was emptied after 3 calls", "or give `--restore`"),
+        ("loss.backward()", RuntimeError, "The graph of `loss` was used up by its first", "`retain_graph=True`"),
+        ("losses[0].backward()", RuntimeError, "The graph of `losses[0]` was used up", "time forward and backward"),
+        ("torch.autograd.grad(loss, weight)", RuntimeError, "The graph of `loss` was used up", "runs only once"),
+    ],
+)
+@pytest.mark.parametrize("plan", [{}, {"number": 1, "repeat": 600}, {"number": 600}])
+def test_what_earlier_calls_used_up_is_named_where_a_later_one_fails(
+    body: str, error: Any, said: str, way: str, plan: dict[str, Any]
+) -> None:
+    caught, text = failed({"": body}, {**supplies(), "torch": torch}, **plan)
+    assert isinstance(caught, error)
+    assert text.startswith(said)
+    assert way in text
+    assert "\n" not in text
+
+
+def test_restore_is_no_advice_where_it_was_given() -> None:
+    for body in ("next(batches)", "next(gen)"):
+        _, text = failed({"": body}, supplies(), restore=True, repeat=60)
+        assert "was used up after" in text
+        assert "--restore" not in text
+
+
+def test_what_another_alternative_used_up_is_named_too() -> None:
+    caught, text = failed({"a": "next(batches)", "b": "next(gen)"}, supplies())
+    assert isinstance(caught, StopIteration)
+    assert text.startswith("`batches` was used up and has no items left.")
+    for plan in ({}, {"check": True}):
+        _, text = failed({"a": "loss.backward()\n1", "b": "loss.backward()\n1"}, supplies(), **plan)
+        assert text.startswith("The graph of `loss` was used up by its first backward pass")
+
+
+@pytest.mark.parametrize("body", ["next(own)", "own.at += 1; [1, 2, 3][own.at]"])
+def test_a_later_call_that_fails_where_the_first_worked_says_so_beside_the_users_error(body: str) -> None:
+    _, text = failed({"": body}, supplies())
+    assert text.startswith("The first call worked; a later call in the timing loop failed.")
+
+
+def test_a_graph_that_is_there_is_not_accused() -> None:
+    names = supplies() | {"torch": torch}
+    names["loss"].backward()
+    _, text = failed({"": "loss.item(); numbers.pop()"}, names)
+    assert text.startswith("`numbers` was emptied")
+    change = "weight.data.add_(1); loss.backward(retain_graph=True); weight.detach().add_(1)"
+    caught, text = failed({"": change}, supplies())
+    assert "inplace operation" in str(caught)
+    assert "graph of" not in text
+
+
+@pytest.mark.parametrize("body", ["next(iter([]))", "[next(gen) for _ in range(60)]", "loss.backward();" * 2])
+def test_a_first_call_that_fails_by_itself_is_the_users_error_alone(body: str) -> None:
+    caught, _ = failed({"": body}, supplies())
+    assert not hasattr(caught, "__notes__")
+    assert "used up" not in str(caught)
+
+
+def test_a_first_call_that_fails_is_the_users_error_alone() -> None:
+    with pytest.raises(IndexError) as caught:
+        timed(FakeClock(), {"": "[].pop()"})
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_looking_asks_nothing_of_an_object_that_stands_for_another() -> None:
+    class Proxy:
+        __slots__ = ()
+
+        @property
+        def __class__(self) -> Any:  # type: ignore[override]
+            raise RuntimeError("working outside of a context")
+
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError("working outside of a context")
+
+    Proxy.__module__ = "__main__"
+    proxy = Proxy()
+    assert [one.label for one in reached(["proxy"], ["x"], {"proxy": proxy}).values()] == ["proxy"]
+    assert (is_used_up(proxy), at_end(proxy)) == (None, None)
+
+
+# ==== used up kinds ===================================================================================================
+# Inputs of less common kinds that the first call uses up: branches of ``tee``, cursors, arrays, bound methods.
+
+
+def run(body: str, make: Any, **names: Any) -> Comparison:
+    """A body that works 20 us for each of 50 items, beside one that works for 500 us a call."""
+    clock = FakeClock()
+
+    def val(item: Any) -> Any:
+        clock.work(20)
+        return item
+
+    bodies = {"a": "clock.work(500)", "b": f"clock.work(1)\n{body}"}
+    names |= {"val": val, "q": make(map(val, range(50)))}
+    return timed_long(clock, bodies, names=names, min_run_time=0.01)
+
+
+def cursor(_: Any = None) -> Any:
+    connection = sqlite3.connect(":memory:")
+    connection.execute("create table t(a)")
+    connection.executemany("insert into t values(?)", [(i,) for i in range(50)])
+    return connection.execute("select * from t")
+
+
+class Slotted:
+    __slots__ = ("it",)
+    __module__ = "__main__"
+
+    def __init__(self, it: Any) -> None:
+        self.it = it
+
+    def total(self) -> int:
+        return sum(self.it)
+
+
+@pytest.mark.parametrize(
+    ("body", "make"),
+    [
+        ("list(q)", lambda it: itertools.tee(it)[0]),
+        ("list(q)", lambda it: itertools.takewhile(lambda x: True, it)),
+        ("list(q)", lambda it: itertools.dropwhile(lambda x: False, it)),
+        ("list(q)", lambda it: itertools.zip_longest(it, [1], fillvalue=0)),
+        ("list(q)", lambda it: itertools.zip_longest([1], it)),
+        ("for row in q: val(row)", cursor),
+        ("[val(row) for row in q.fetchall()]", cursor),
+        ("list(iter(q, None))", lambda it: it.__next__),
+    ],
+)
+def test_an_iterator_that_the_first_call_used_up_is_said_as_that(body: str, make: Any) -> None:
+    result = run(body, make)
+    assert hows(result) == ["less"]
+    assert result.frame["verdict"].tolist() == ["baseline", "undecided"]
+
+
+def test_one_that_a_slot_holds_is_said_too() -> None:
+    assert hows(run("q.total()", Slotted)) == ["less"]
+
+
+@pytest.mark.parametrize(
+    ("body", "make"),
+    [
+        ("while q: val(q.pop())", lambda it: collections.UserList(range(50))),
+        ("while q: val(q.popitem())", lambda it: collections.ChainMap(dict.fromkeys(range(50)))),
+        ("try:\n    while True: val(q())\nexcept IndexError: pass", lambda it: list(range(50)).pop),
+    ],
+)
+def test_a_container_within_another_object_that_the_first_call_emptied_is_said(body: str, make: Any) -> None:
+    assert hows(run(body, make)) == ["less"]
+
+
+@pytest.mark.parametrize("shape", [(1,), ()])
+def test_a_position_in_an_array_is_said(shape: tuple[int, ...]) -> None:
+    body = "while pos.sum() < 50: pos += 1; val(0)"
+    assert hows(run(body, list, pos=np.zeros(shape, int))) == ["less"]
+
+
+@pytest.mark.parametrize(
+    ("body", "make"),
+    [
+        ("next(q)", lambda it: itertools.tee(itertools.count())[0]),
+        ("next(q)", lambda it: itertools.takewhile(lambda x: True, itertools.count())),
+        ("q.execute('select 1').fetchall()", lambda it: cursor()),
+        ("q.execute('select 1').fetchall()", lambda it: sqlite3.connect(":memory:").cursor()),
+        ("q(1)", lambda it: [].append),
+        ("q(1)", lambda it: collections.deque(maxlen=3).append),
+        ("q.fill(0); q += 1", lambda it: np.ones(9)),
+        ("q[0] = 7", lambda it: np.ones(9)),
+        ("q += 1", lambda it: np.ones(9)),
+        ("q.sort()", lambda it: np.arange(9)[::-1].copy()),
+        ("q.append(1); q.pop()", lambda it: collections.UserList(range(3))),
+        ("q['a'] = 1", lambda it: collections.ChainMap({}, {"a": 2})),
+        ("len(q)", lambda it: "text"),
+    ],
+)
+def test_ordinary_bodies_over_these_say_nothing(body: str, make: Any) -> None:
+    result = run(f"{body}\nval(0)", make)
+    assert not hows(result)
+    assert result.frame["verdict"].tolist() == ["baseline", "faster"]
+
+
+def test_a_branch_with_items_that_it_keeps_is_not_used_up_and_nothing_is_taken_from_it() -> None:
+    source = iter(range(3))
+    one, other = itertools.tee(source)
+    assert list(one) == [0, 1, 2]
+    assert is_used_up(one) is True
+    assert is_used_up(other) is False
+    assert list(other) == [0, 1, 2]
+    held = iter([7])
+    both = itertools.tee(zip(held, iter([]), strict=False))[0]
+    assert is_used_up(both) is False  # to ask it would take the 7
+    assert list(held) == [7]
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="does not show it any more")
+def test_a_takewhile_that_met_its_end_is_used_up() -> None:
+    taking = itertools.takewhile(lambda x: x < 3, itertools.count())
+    assert is_used_up(taking) is False
+    assert list(taking) == [0, 1, 2]
+    assert is_used_up(taking) is True
+
+
+class Streamed(torch.utils.data.IterableDataset[Any]):
+    """A dataset that gives the same iterator each time."""
+
+    __module__ = "__main__"
+
+    def __init__(self, it: Any) -> None:
+        self.it = (torch.tensor(0.0) for _ in it)
+
+    def __iter__(self) -> Any:
+        return self.it
+
+
+class Sampled:
+    __module__ = "__main__"
+
+    def __init__(self, it: Any) -> None:
+        self.it = (0 for _ in it)
+
+    def __iter__(self) -> Any:
+        return self.it
+
+    def __len__(self) -> int:
+        return 50
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda it: DataLoader(Streamed(it), batch_size=5), "q.dataset.it"),
+        (lambda it: DataLoader(torch.arange(9), sampler=Sampled(it)), "q.sampler.it"),
+        (lambda it: DataLoader(ChainDataset([Streamed(it)])), "q.dataset.datasets[0].it"),
+        (lambda it: iter(DataLoader(Streamed(it))), "q._dataset_fetcher.dataset_iter"),
+    ],
+    ids=["dataset", "sampler", "dataset of datasets", "iterator of a loader"],
+)
+def test_what_a_loader_reads_is_looked_into(make: Any, name: str) -> None:
+    result = run("for batch in q: pass", make)
+    assert hows(result) == ["less"]
+
+
+def test_a_loader_that_begins_anew_is_not_used_up() -> None:
+    result = run("for batch in q: val(batch)", lambda it: DataLoader(torch.arange(20), batch_size=5))
+    assert hows(result) == []
