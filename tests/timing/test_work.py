@@ -19,7 +19,7 @@ import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
 
 from torchbench_magic.cell_text import Body  # noqa: E402
-from torchbench_magic.timing import work  # noqa: E402
+from torchbench_magic.timing import work, work_state  # noqa: E402
 from torchbench_magic.timing.python_bodies import with_value_kept  # noqa: E402
 from torchbench_magic.timing.timed_loop import FAILED, compile_block  # noqa: E402
 from torchbench_magic.timing.work import Probe  # noqa: E402
@@ -304,3 +304,17 @@ def test_a_doubt_does_not_hide_what_the_last_call_shows() -> None:
     found = probed(setup, body)[0].finding
     assert found is not None
     assert found.how == "more", found.evidence
+
+
+def test_of_many_containers_a_bounded_number_of_items_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = {at: list(range(at, at + 10_000)) for at in range(150)}
+    reached = work_state.reach({"many": many}, ["many"], [])
+    assert sum(isinstance(one.value, list) for one in reached.values()) == len(many)
+    asked, item = itertools.count(), work_state._item
+    monkeypatch.setattr(work_state, "_item", lambda value: (next(asked), item(value))[1])
+    share = work_state.share_of(reached)
+    before = work_state.state_of(reached, share)
+    assert next(asked) <= 100_000
+    many[7].reverse()
+    after = work_state.state_of(reached, share)
+    assert [label for label in before if before[label] != after[label] and after[label].kind == "list"] != []

@@ -122,8 +122,10 @@ def _container(what: str, items: Iterable[Any], depth: int) -> str:
     """Its name and, where it holds tensors or arrays, what these are."""
     if depth >= _DEEPEST:
         return what
-    texts = [_described(item, depth + 1) for item in [*islice(items, _MOST_ITEMS)] if _has_shape(item)]
-    texts = [text for text in texts if text]
+    items = [*islice(items, _MOST_ITEMS)]
+    if not (shaped := {kind for kind in {*map(type, items)} if _has_shape(kind)}):
+        return what
+    texts = [text for item in items if type(item) in shaped and (text := _described(item, depth + 1))]
     if not texts:
         return what
     distinct = list(dict.fromkeys(texts))
@@ -132,12 +134,12 @@ def _container(what: str, items: Iterable[Any], depth: int) -> str:
     return f"{what}: {'; '.join(distinct[:2])}{more or order}"
 
 
-def _has_shape(item: object) -> bool:
+def _has_shape(kind: type) -> bool:
     import torch
 
-    if issubclass(type(item), torch.Tensor | torch.nn.Module | list | tuple | dict):
+    if issubclass(kind, torch.Tensor | torch.nn.Module | list | tuple | dict):
         return True
-    return type(item).__module__.partition(".")[0] in ARRAYS
+    return kind.__module__.partition(".")[0] in ARRAYS
 
 
 def _shape(sizes: Sequence[int]) -> str:

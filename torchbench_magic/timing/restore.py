@@ -268,8 +268,8 @@ class HeldState:
             self._visit_kept(label, dict_of(value))
         elif is_kept:
             self._visit_kept(label, value)
-        elif depth < _DEEPEST and (items := _items(value)) and len(items) <= _MOST_ITEMS:
-            for where, item in items:
+        elif depth < _DEEPEST:
+            for where, item in _items(value, _MOST_ITEMS) or ():
                 self._visit(f"{label}[{where}]", item, depth + 1)
 
     def _visit_module(self, label: str, module: Any) -> None:
@@ -324,12 +324,14 @@ def is_training_state(value: Any) -> bool:
 _PLAIN = (str, bytes, int, float, complex, type(None))
 
 
-def _items(value: Any) -> list[tuple[Any, Any]] | None:
+def _items(value: Any, most: int | None = None) -> list[tuple[Any, Any]] | None:
     """(how a label says where, item) of a dict, a list or a tuple, as these keep them, whatever a class of the user's
-    says; keys that are no texts or numbers, such as parameters, by their place."""
+    says; keys that are no texts or numbers, such as parameters, by their place. None of what has more than ``most``."""
     base: Any = next((base for base in (dict, list, tuple) if issubclass(type(value), base)), None)
+    if base is None or (most is not None and base.__len__(value) > most):
+        return None
     if base is not dict:
-        return None if base is None else [*enumerate(base.__iter__(value))]
+        return [*enumerate(base.__iter__(value))]
     held = enumerate(dict.items(value))
     return [(repr(key) if type(key) in (str, int) else at, item) for at, (key, item) in held]
 

@@ -59,7 +59,6 @@ _WORD = 40
 _DICTS = (dict, OrderedDict, defaultdict, Counter)
 _CONTAINERS = (list, set, deque, bytearray, *_DICTS)
 _SCALARS = (bool, int, float, complex, str, bytes)
-_QUICK = frozenset(_SCALARS)
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, its methods may be Python code
 OF_PROCESS = "of the process"
 
@@ -175,9 +174,12 @@ def _referents(label: str, value: Any, own: bool) -> Iterator[tuple[str, Reached
 
 
 def _is_scalar(value: Any) -> bool:
+    kind = type(value)
+    if kind is str or kind is int or kind is float or kind is list or kind is dict or kind is tuple:  # most are
+        return kind is str or kind is int or kind is float
     import torch
 
-    return value is None or issubclass(type(value), (*_SCALARS, torch.dtype, torch.device))
+    return value is None or issubclass(kind, (*_SCALARS, torch.dtype, torch.device))
 
 
 def generators_among(reached: Mapping[str, Reached]) -> list[tuple[Callable[[], Any], Callable[[Any], object]]]:
@@ -277,7 +279,7 @@ def _digest_of_tensor(value: Any) -> Any:
 
 
 def _item(value: Any) -> Any:
-    return value if (type(value) in _QUICK or _is_scalar(value)) and value == value else id(value)
+    return value if _is_scalar(value) and value == value else id(value)
 
 
 def is_switch(was: Seen, now: Seen) -> bool:
