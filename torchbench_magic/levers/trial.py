@@ -188,7 +188,8 @@ def _tried(trials: Trials, task: Task, point: Point | None) -> PythonBodies:
         left = completed(bodies.set_up(may_await=False)).get()
         threads = task.plan.threads or (() if left.threads is None else (left.threads,))
         state = first_state(threads)
-        trials.take(task, bodies.names, state)
+        with outside_modes():  # no decorator: its frame would stand in the user's traceback
+            trials.take(task, bodies.names, state)
         state.put_back()
     except Interrupted:
         raise
@@ -348,7 +349,6 @@ class Trials:
 
     stage: str = "running the setup"
 
-    @outside_modes()
     def take(self, task: Task, names: dict[str, Any], state: ProcessState) -> None:
         """Try the levers that ``task.plan`` asks for.
 

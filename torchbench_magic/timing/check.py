@@ -57,14 +57,14 @@ def check_equal_results(
     if len(task.bodies) == 1:
         raise OptionError("--check compares alternatives, but there is only one: add a section or leave it out")
     try:
-        return _doubts_of_results(task, names, InputCopies(versions.held), put_back, rebound)
+        with outside_modes():  # no decorator: its frame would stand in the user's traceback
+            return _doubts_of_results(task, names, InputCopies(versions.held), put_back, rebound)
     except InputError as error:
         failed = error.with_traceback(None)  # the frames of which hold what the alternatives returned
         failed.__context__ = None
     raise failed
 
 
-@outside_modes()
 def _doubts_of_results(
     task: Task,
     names: Mapping[str, Any],
