@@ -188,6 +188,12 @@ def test_a_word_by_ranges_says_so_in_the_table_below_it_and_in_the_json() -> Non
     last = list(shown.tables[0].rows())[-1].cells[-1]
     assert (last.text, last.note) == ("faster", "by ranges")
     assert "decided by 5 rounds because every block of one took at least 3 times" in plain(shown.footer[0])
+    assert "93.8 % or more." in plain(shown.footer[0])  # and so the column does not say 95 %
+    assert [each.label for each in shown.tables[0].columns if each.name == "ratio_low"] == ["interval"]
+    assert "Other intervals" not in plain(shown.footer[0])
+    both = comparison_of([(None, 1, (100e-6, 1e-6)), (None, 2, (100e-6, 40e-6))], samples=5)
+    assert both.by_ranges
+    assert "Other intervals are of 95 %." in plain(view.document(both).footer[0])
     assert [row.get("decided_by") for row in facts(far)["alternatives"]] == [None, "ranges"]
     ranks = comparison_of([(None, 1, (100e-6, 1e-6))], samples=6)
     assert "ranges" not in plain(view.document(ranks).footer[0])

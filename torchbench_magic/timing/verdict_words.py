@@ -290,11 +290,12 @@ def ratio_columns(comparison: Comparison) -> list[BuiltColumn]:
             return Cell(units.NOT_MEASURED if not math.isnan(record.ratio) else "", None, "quiet")
         return Cell(record.verdict, None, _tone(record.verdict), note=_more(comparison, at))
 
+    confidence = "interval" if comparison.by_ranges else "95 % interval"  # the definition below has that of ranges
     return [
         *process_dots(comparison, in_speeds=in_speeds),
         BuiltColumn(Column("interval", "ratio", kind="interval", axes=_axes(frame, comparison.margin, told)), picture),
         BuiltColumn(Column("ratio", "times", "as fast" if in_speeds else "as long", "number"), ratio),
-        BuiltColumn(Column("ratio_low", "95 % interval", kind="range"), interval),
+        BuiltColumn(Column("ratio_low", confidence, kind="range"), interval),
         BuiltColumn(Column("verdict", "verdict", kind="verdict", widest=36), verdict),
     ]
 
@@ -302,6 +303,7 @@ def ratio_columns(comparison: Comparison) -> list[BuiltColumn]:
 def ratio_definition(comparison: Comparison, baseline: str) -> str:
     """What the columns mean; ``baseline`` as it is written."""
     margin = units.number(comparison.margin, units.Scale("%", 0.01), digits=None) if comparison.margin else "0"
+    frame = comparison.frame[comparison.frame["verdict"] != "baseline"]
     methods = set(comparison.frame["method"].dropna())
     how = ", measured in adjacent blocks" if methods == {"paired"} else ""
     if methods == {"processes"}:
@@ -315,6 +317,8 @@ def ratio_definition(comparison: Comparison, baseline: str) -> str:
             " as every block of the other; the interval holds the ratios of any two blocks, and the median ratio with"
             f" {min(99.9, 100 * confidence_of_ranges(few[0])):.3g} % or more."
         )
+        if len(comparison.by_ranges) < frame["ratio_low"].notna().sum():
+            how_few += " Other intervals are of 95 %."
     name, of = ("fast", f"time of {baseline} / time")
     if not are_speeds(comparison.frame["verdict"].dropna()):
         name, of = ("long", f"time / time of {baseline}")
