@@ -60,8 +60,9 @@ LINES, OPERATORS = 20_000, 5_000
 """Lines and Python calls, and operators, that are recorded of one call: some 100 ms at most."""
 LOST, MOST = 0.4, 0.5
 """Share of the first call's work that later calls lack: from here a doubt, from here void."""
-MORE = 1.5
-"""Times as much work, or time, that is more."""
+MORE, ONCE = 1.5, 2.0
+"""Times as much work, or time, that is more; times as long from setup's state as from the present one, that the first
+call did what later ones do not."""
 NOISE, COLD, WAITED = 3e-6, 5e-5, 1e-3
 """Seconds that are not told apart; that the Python of a cold operator counts for at most; from which a line waited."""
 VALUE = "__tb_value"
@@ -616,18 +617,15 @@ class Probe:
         before, present = pair
         first, later = self._first, self._later
         share, lost = min(lacks(first, work) for work in later)
-        starts = share > 1e-3 or first.library > 1.1 * later[0].library + 10
-        least = 2.0 if starts else MORE  # a little that only a first call does
-        if abs(before - present) <= NOISE or max(pair) <= least * min(pair):
+        rises = bool(moving) and present > before
+        if abs(before - present) <= NOISE or max(pair) <= (MORE if rises else ONCE) * min(pair):
             return None
         text = (
             f"a call takes {seconds_text(before)} from the state that setup left, and {seconds_text(present)} from the"
             f" present one"
         )
         text += f"; {lost}" if share > 0.05 else self._cause(moving or settled)
-        if max(pair) <= (MORE if moving else 2) * min(pair):
-            return Finding("part", text)
-        return Finding("more" if moving and present > before else "less", text)
+        return Finding("more" if rises else "less", text)
 
     def _timed_from(self, states: Sequence[Callable[[], None]]) -> Steps[tuple[float, float] | None]:
         """Seconds of a call from each of two states, in turns, the shortest of three; None where one raised."""
