@@ -30,8 +30,10 @@ from torchbench_magic.timing import view
 from torchbench_magic.timing.iterators import at_end, is_used_up
 from torchbench_magic.timing.plan import Plan
 from torchbench_magic.timing.run import compare_bodies
+from torchbench_magic.timing.samples import Subject
 from torchbench_magic.timing.sweep import sweep_points
 from torchbench_magic.timing.task import Task
+from torchbench_magic.timing.used_up import doubts_of_subjects, said
 
 from .fake_clock import FakeClock
 from .fake_clock import timed as timed_long
@@ -64,7 +66,7 @@ def test_a_generator_that_the_first_call_used_up_voids_the_verdict_and_is_said_f
     assert result.frame["verdict"].tolist() == ["baseline", "undecided"]
     assert hows(result) == ["less"]
     assert used_up(result)[0].facts["voids"] == [1]
-    assert sentence(result).startswith("Later calls did not do the work of the first: line ")
+    assert sentence(result).startswith("Later calls of gen did not do the work of the first: line ")
     assert "faster" not in sentence(result)
     assert not result.undecided_seconds  # more seconds would decide nothing
 
@@ -181,7 +183,7 @@ def test_an_iterator_of_the_users_own_class_that_is_used_up_voids_the_verdict() 
     result = timed(clock, bodies, names={"it": Counted(clock, 100)})
     assert hows(result) == ["less"]
     assert result.frame["verdict"].tolist() == ["baseline", "undecided"]
-    assert sentence(result).startswith("Later calls did not do the work of the first: line ")
+    assert sentence(result).startswith("Later calls of a did not do the work of the first: line ")
 
 
 def test_one_whose_place_stays_at_its_end_is_said_once() -> None:
@@ -254,7 +256,7 @@ def test_a_queue_that_shows_no_items_is_said_where_the_first_call_emptied_it() -
     body = "clock.work(1)\nwhile not {0}.empty():\n    {0}.get_nowait()\n    clock.work(9)"
     bodies = {name: body.format(name) for name in queues}
     result = timed(clock, {**bodies, "other": "clock.work(50)"}, names=queues)
-    assert hows(result) == ["less", "less"]
+    assert hows(result) == ["less"]
     assert result.frame["verdict"].tolist() == ["baseline", "undecided", "undecided"]
 
 
@@ -686,3 +688,28 @@ def test_what_a_loader_reads_is_looked_into(make: Any, name: str) -> None:
 def test_a_loader_that_begins_anew_is_not_used_up() -> None:
     result = run("for batch in q: val(batch)", lambda it: DataLoader(torch.arange(20), batch_size=5))
     assert hows(result) == []
+
+
+# ---- who is meant ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("of_rows", "whose"),
+    [
+        ([("a", "x ran once"), ("b", "")], " of `a`"),
+        ([("a", "x ran once"), ("b", "y ran once"), ("c", "")], " of `a` and `b`"),
+        ([("a", ""), ("b", "x ran once"), ("a", ""), ("b", "x ran 9 times")], " of `b`"),
+        ([("a", "x ran once"), ("b", "y"), ("c", "z")], ""),
+        ([(None, "x ran once")], ""),
+    ],
+)
+def test_what_was_seen_of_several_rows_is_one_doubt_that_names_the_alternatives(
+    of_rows: list[tuple[str | None, str]], whose: str
+) -> None:
+    subjects = [
+        Subject(stmt="f()", description=name, used_up=(("less", text),) if text else ()) for name, text in of_rows
+    ]
+    (doubt,) = doubts_of_subjects(subjects)
+    assert doubt.text.startswith(f"Later calls{whose} did not do the work of the first: x ran once")
+    assert doubt.facts["rows"] == [row for row, (_, text) in enumerate(of_rows) if text]
+    assert len(said(subjects)) == 1

@@ -10,11 +10,15 @@ from torchbench_magic.results import Doubt
 from .samples import Subject
 
 KIND = "used-up"
+_RECORDED = ("less", "more")
+"""What the probe found, with evidence in place of a name."""
+_NAMED = 3
+"""Alternatives that are named."""
 
 _SAID = {
     "before": "`{0}` was used up before the first call: calls had nothing to do",
-    "less": "later calls did not do the work of the first: {0}",
-    "more": "each call does more than the one before: {0}",
+    "less": "later calls{1} did not do the work of the first: {0}",
+    "more": "each call{1} does more than the one before: {0}",
     "shared": "one alternative changes `{0}`, and another was timed with the change",
     "global": "one alternative changes `{0}`, and another was timed with the change",
     "own": "the code assigns to {0} reads the global of that name, which did not change",
@@ -73,28 +77,46 @@ def why_it_failed(found: tuple[str, str, bool] | None, calls: int, *, repeats: b
 
 def said(subjects: Sequence[Subject]) -> list[str]:
     """A clause for each thing used up, names in backticks."""
-    found = dict.fromkeys(one for subject in subjects for one in subject.used_up)
-    return [what_happened(how, name) for how, name in found]
+    return [what_happened(how, name, _whose(subjects, rows)) for (how, name), rows in _rows(subjects).items()]
 
 
 def doubts_of_subjects(subjects: Sequence[Subject]) -> list[Doubt]:
     """One doubt for each thing used up, with the ``rows`` it is about and those that it ``voids``."""
-    rows: dict[tuple[str, str], list[int]] = {}
-    for row, subject in enumerate(subjects):
-        for found in subject.used_up:
-            rows.setdefault(found, []).append(row)
     return [
         Doubt(
             KIND,
-            what_happened(how, name) + ("; these times give no verdict." if len(subjects) > 1 else "."),
+            clause + ("; these times give no verdict." if len(subjects) > 1 else "."),
             _DONE.get(how, "").format(name),
-            {"name": name, "how": how, "rows": concerned, "voids": concerned},
+            {"name": name, "how": how, "rows": rows, "voids": rows},
         )
-        for (how, name), concerned in rows.items()
+        for clause, ((how, name), rows) in zip(said(subjects), _rows(subjects).items(), strict=True)
     ]
 
 
-def what_happened(how: str, name: str) -> str:
-    """What happened to it, as a clause that begins with a capital; ``how`` as `Subject.used_up` has it."""
-    text = _SAID.get(how, "`{0}` left nothing to do for later calls").format(name)
+def _rows(subjects: Sequence[Subject]) -> dict[tuple[str, str], list[int]]:
+    """(how, name) -> rows. What recorded calls showed of several rows, of each in its own numbers, is one: the first
+    evidence stands for all."""
+    rows: dict[tuple[str, str], list[int]] = {}
+    evidence: dict[str, str] = {}
+    for row, subject in enumerate(subjects):
+        for how, name in subject.used_up:
+            first = evidence.setdefault(how, name) if how in _RECORDED else name
+            rows.setdefault((how, first), []).append(row)
+    return rows
+
+
+def _whose(subjects: Sequence[Subject], rows: Sequence[int]) -> str:
+    """`` of `one` and `other` `` where not all alternatives are meant."""
+    every = dict.fromkeys(subject.description for subject in subjects if subject.description)
+    names = list(dict.fromkeys(subjects[row].description for row in rows if subjects[row].description))
+    if len(every) < 2 or len(names) == len(every) > 2:
+        return ""
+    shown = [f"`{name}`" for name in names[:_NAMED]] + [f"{len(names) - _NAMED} more"] * (len(names) > _NAMED)
+    return " of " + " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+def what_happened(how: str, name: str, whose: str = "") -> str:
+    """What happened to it, as a clause that begins with a capital; ``how`` as `Subject.used_up` has it, ``whose`` as
+    in `` of `one` ``."""
+    text = _SAID.get(how, "`{0}` left nothing to do for later calls").format(name, whose)
     return text[0].upper() + text[1:]
