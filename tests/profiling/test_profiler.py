@@ -160,7 +160,8 @@ def test_waiting_stands_on_the_awaiting_line() -> None:
     wall = outcome.profile.wall_time
     assert 0.02 <= row(outcome, 3)["python_time"] <= wall - 0.03  # line 4 waits in it
     assert 0.02 <= row(outcome, 4)["wall_time"] <= wall - 0.03
-    assert 0.03 <= row(outcome, 5)["python_time"] <= wall - 0.02  # the tasks wait at the same time
+    assert 0.03 <= row(outcome, 5)["wall_time"] <= wall - 0.02  # the tasks wait at the same time
+    assert row(outcome, 3)["python_time"] + row(outcome, 5)["python_time"] >= 0.05  # timers are started in line 3
 
 
 def test_a_trailing_expression_on_the_line_of_a_statement_is_one_run_of_the_line() -> None:
