@@ -11,7 +11,7 @@ import random
 import sys
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,17 @@ CHANGES: dict[str, tuple[str, Reader, str]] = {
 class Seeing(TorchDispatchMode):
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return op(*args, **(kwargs or {}))
+
+
+@pytest.fixture(autouse=True)
+def no_guard_outlives_its_test() -> Iterator[None]:
+    """A guard of inference mode that a recorded call entered and kept tells torch's dispatcher, when it is let go, that
+    there is a mode, as there was then. What enters one next, as a measurement, puts that right; a test may come first.
+    """
+    yield
+    gc.collect()
+    with Seeing():
+        pass
 
 
 class Calling(TorchFunctionMode):
