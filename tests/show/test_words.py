@@ -20,6 +20,7 @@ from torchbench_magic.results import Doubt
 from torchbench_magic.show import document_json, html, markdown, text
 from torchbench_magic.show.document import MOST_DOUBTS, plain
 from torchbench_magic.timing import view
+from torchbench_magic.timing.changes import in_place
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.samples import are_speeds
 
@@ -100,8 +101,7 @@ def test_at_most_two_doubts_are_shown_and_the_rest_is_folded() -> None:
 
 
 def test_what_is_changed_in_place_is_a_clause_and_no_warning() -> None:
-    changed = Doubt("in-place", "`x` changed in place 7 times in 9 calls: names are restored after each call, objects"
-                    " are not, and the alternatives share them.")  # fmt: skip
+    (changed,) = in_place({"x": 7}, {"a": 4, "b": 5}, {})
     shown = text.render(view.document(comparison_of(warnings=[changed])))
     assert "x changed in place 7 times in 9 calls, shared by the alternatives" in " ".join(shown.split())
     assert "!" not in shown

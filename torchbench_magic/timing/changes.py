@@ -334,10 +334,15 @@ def _in_place(changes: Mapping[str, int], calls: int, *, is_shared: bool) -> Dou
         if most
         else f"changed in place in {units.count(calls)} calls"
     )
+    clause = f"{shown} {how_often}"
     return Doubt(
         "in-place",
-        f"{shown} {how_often}: names are restored after each call, objects are"
+        f"{clause}: names are restored after each call, objects are"
         f" not{', and the alternatives share them' if is_shared else ''}.",
         "",
-        {"changes": dict(changes), "calls": calls},
+        {
+            "changes": dict(changes),
+            "calls": calls,
+            "clause": clause + (", shared by the alternatives" if is_shared else ""),  # of the line that shows it
+        },
     )

@@ -272,10 +272,8 @@ _IN_PLACE = "in-place"
 
 def changed_in_place(comparison: Comparison) -> Iterator[str]:
     """Of the objects that the code changed and that nobody put back: their names, and how often."""
-    for doubt in comparison.warnings:
-        if doubt.kind == _IN_PLACE:
-            shared = ", shared by the alternatives" if "share them" in doubt.text else ""
-            yield doubt.text.partition(": names")[0].replace("`", "") + shared
+    found = (doubt for doubt in comparison.warnings if doubt.kind == _IN_PLACE)
+    yield from (str(doubt.facts.get("clause", doubt.text)).replace("`", "") for doubt in found)
 
 
 def measured(comparison: Comparison) -> Iterator[str]:
