@@ -9,6 +9,7 @@ import itertools
 import linecache
 import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -304,6 +305,15 @@ def test_a_doubt_does_not_hide_what_the_last_call_shows() -> None:
     found = probed(setup, body)[0].finding
     assert found is not None
     assert found.how == "more", found.evidence
+
+
+def test_a_file_that_a_first_call_is_to_read_is_not_read_for_a_copy(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    image.new("L", (8, 8)).save(tmp_path / "image.png")
+    with image.open(tmp_path / "image.png") as opened:
+        probed("", "im.size", im=opened)
+        assert opened.fp is not None  # it goes as the pixels are read
+        opened.load()
 
 
 def test_of_many_containers_a_bounded_number_of_items_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:

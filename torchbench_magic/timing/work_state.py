@@ -314,9 +314,11 @@ class Kept:
             if one.home is not None:
                 self._variables[label] = (*one.home, one.value)
                 if not is_users_class(type(one.value)) and is_compared_by_value(type(one.value)):
-                    left -= sum(_bytes(each.value) for inner, each in reached.items() if _is_within(inner, label))
+                    inner = [each.value for within, each in reached.items() if _is_within(within, label)]
+                    left -= sum(map(_bytes, inner))
+                    is_read = not any(issubclass(type(each), io.IOBase) for each in inner)  # else a copy would read it
                     with contextlib.suppress(Exception):  # whatever its library says
-                        self._copies |= {label: copy.deepcopy(one.value)} if left > 0 else {}
+                        self._copies |= {label: copy.deepcopy(one.value)} if left > 0 and is_read else {}
                     continue
             if not (one.is_own or _has_values(one.value)):  # a library may count on what stands in its containers
                 continue
