@@ -33,6 +33,14 @@ def test_in_every_traceback_mode(loaded: InteractiveShell, run: Run, mode: str) 
         assert "torchbench_magic" not in shown
 
 
+def test_an_operator_that_raises_in_a_recorded_call_shows_the_line_that_called_it(loaded: Any, run: Run) -> None:
+    shown = run(loaded, "import torch; x = torch.ones(3)\n%timer x @ torch.ones(4)")
+    assert "RuntimeError: inconsistent tensor size" in shown
+    assert "x @ torch.ones(4)" in shown
+    assert "torchbench_magic" not in shown
+    assert "_ops.py" not in shown
+
+
 def test_a_chain_of_exceptions_stays_a_chain(loaded: InteractiveShell, run: Run) -> None:
     shown = run(loaded, "%%tprofile\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    raise KeyError('k')")
     assert "During handling of the above exception" in shown

@@ -88,6 +88,7 @@ clock.work(5000 if df['a'].iloc[0] > df['a'].iloc[-1] else 100)
 df['a'] = np.sort(df['a'])
 """
 IMAGE = "from PIL import Image\nim = Image.new('L', (64, 64))"
+HELD = "class S: pass\ns = S()\ns.x = np.zeros(4000)"
 TRAINING = "net = torch.nn.Linear(4, 1); x = torch.ones(8, 4); opt = torch.optim.Adam(net.parameters())"
 
 CELLS = [
@@ -133,6 +134,13 @@ CELLS = [
     ("less", "a call takes 4.10 ms from", IMAGE, "clock.work(im.size[0] ** 2)\nim.thumbnail((8, 8))"),
     (
         "less",
+        "a call takes 2.01 ms from .*; `s.x` was 4000 float64, then 1 float64",
+        HELD,
+        "s.x = s.x[::2].copy()\nclock.work(10 + s.x.size)",
+    ),
+    ("more", "`s.x` was 4000 float64, then", HELD, "s.x = np.append(s.x, np.zeros(99))\nclock.work(s.x.size)"),
+    (
+        "less",
         "a call takes 100 µs from the state that setup left",
         GRADS,
         "clock.work(10 * sum(p.grad is not None for p in ps) + 10)\nopt.zero_grad()",
@@ -157,6 +165,7 @@ QUIET = [
     ("cache = {i: i for i in range(100)}", "sum(cache.values())"),
     ("a = np.ones(5)", "a *= 2"),
     ("g = iter(int, 1)", "next(g)"),
+    ("w = torch.ones(9, 9); n = [0]", "with torch.set_grad_enabled(n[0] == 0):\n    w @ w\nn[0] += 1"),  # no graph
     (FRAME, "clock.work(100)\ndf['b'] = df['a'] * 2"),
     (FRAME, "clock.work(5000 if '_engine' not in df.index._cache else 100)\ndf.index.get_loc(3)"),  # the same values
 ]
@@ -305,6 +314,20 @@ def test_a_doubt_does_not_hide_what_the_last_call_shows() -> None:
     found = probed(setup, body)[0].finding
     assert found is not None
     assert found.how == "more", found.evidence
+
+
+def test_recording_a_line_takes_what_it_takes_and_not_what_a_thousand_do() -> None:
+    times = iter([0, 4_000_000])
+    work._ns_of_an_event.cache_clear()
+    try:
+        assert 1_000 < work._ns_of_an_event(lambda: next(times)) < 4_000
+    finally:
+        work._ns_of_an_event.cache_clear()
+
+
+def test_a_text_that_grows_is_not_quoted() -> None:
+    finding = probed("d = {'s': ''}", "d['s'] += 'hello' * 99")[0].finding
+    assert finding is None or len(finding.evidence) < 200
 
 
 def test_a_file_that_a_first_call_is_to_read_is_not_read_for_a_copy(tmp_path: Path) -> None:

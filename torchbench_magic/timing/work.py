@@ -45,6 +45,7 @@ from .work_state import (
     Left,
     Reached,
     Seen,
+    extent,
     generators_among,
     is_switch,
     plain_label,
@@ -233,7 +234,7 @@ def _ns_of_an_event(clock: Callable[[], int]) -> float:
     """What recording a line takes."""
     code = compile("for _ in range(1000):\n    pass\n", "<recorded>", "exec")
     work = Work()
-    lines, before, began = _Lines(work), sys.gettrace(), clock()
+    lines, before, began = _Lines(work, code), sys.gettrace(), clock()
     sys.settrace(lines.called)
     try:
         exec(code, {})
@@ -275,6 +276,10 @@ def _operators_mode() -> type:
             sys.settrace(tracer)
             try:
                 made = op(*args, **(kwargs or {}))
+            except BaseException as error:  # the traceback goes on in the user's line: neither this frame nor `op`'s
+                called = error.__traceback__ and error.__traceback__.tb_next
+                error.__traceback__ = called and called.tb_next
+                raise
             finally:
                 tracer = sys.gettrace()  # none any more where enough lines were recorded
                 sys.settrace(None)
@@ -291,7 +296,8 @@ def _operators_mode() -> type:
 
         def _note(self, op: Any, given: list[Any], made: Any) -> None:
             work, tensors = self._work, [t for each in given for t in _tensors(each)]
-            flags = torch.is_grad_enabled(), *(each for each in given if isinstance(each, bool))  # `training`, say
+            has_graph = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+            flags = has_graph, *(each for each in given if isinstance(each, bool))  # `training`, say
             key = op, tuple((*t.shape, str(t.dtype), t.requires_grad) for t in tensors), flags
             work.operators[key] += 1
             at = self._lines.stack[-1]
@@ -523,7 +529,7 @@ class Probe:
         if len(self._later) < 3:
             return []
         sizes = {k: [w.before[k].size for w in self._later if k in w.before] for k in self._later[0].before}
-        counted = {k: [n for n in sizes[k] if isinstance(n, int)] for k in sizes}
+        counted = {k: [n for n in map(extent, sizes[k]) if n is not None] for k in sizes}
         apart = {k: n for k, n in counted.items() if len({*n}) == len(self._later)}
         return [k for k, n in apart.items() if n in (sorted(n), sorted(n, reverse=True))]
 
@@ -565,7 +571,9 @@ class Probe:
             return text
         for label in self._moving:
             sizes = [work.before[label].size for work in self._later]
-            if sizes[0] < sizes[-1] and early.before[label].kind != OF_PROCESS and not isinstance(sizes[0], Left):
+            if not all(type(size) is int for size in sizes):  # arrays, and what is left of an iterator
+                continue
+            if sizes[0] < sizes[-1] and early.before[label].kind != OF_PROCESS:
                 held = f"`{plain_label(label)}` held {sizes[0]:,} item{'s' * (sizes[0] != 1)} in the second call"
                 return f"{held} and {sizes[-1]:,} in the last"
         _, text = lacks(late, early, ("the last call", "the second one"))

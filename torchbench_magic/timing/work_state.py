@@ -11,6 +11,7 @@ import copy
 import gc
 import io
 import itertools
+import math
 import operator
 import os
 import threading
@@ -38,6 +39,7 @@ __all__ = [
     "Left",
     "Reached",
     "Seen",
+    "extent",
     "generators_among",
     "is_switch",
     "plain_label",
@@ -238,6 +240,13 @@ def _size(value: Any) -> Any:
     return None
 
 
+def extent(size: Any) -> int | None:
+    """How much there is, of what `Seen.size` tells: items, or elements of an array; None where it tells nothing."""
+    if isinstance(size, tuple):
+        return math.prod(size[:-1])
+    return size if isinstance(size, int) else None
+
+
 def _digest(value: Any, share: int) -> Any:
     """Of values: all of a small array, a sample of a large one. Of containers: what stands where."""
     import torch
@@ -284,7 +293,8 @@ def _item(value: Any) -> Any:
 
 def is_switch(was: Seen, now: Seen) -> bool:
     """Whether a word or a truth value was set anew, or a tensor got another shape or dtype."""
-    is_word = was.kind in ("bool", "dtype", "device") or (was.kind == "str" and len(was.digest) < _WORD)
+    is_text = was.kind == now.kind == "str" and max(len(was.digest), len(now.digest)) < _WORD
+    is_word = was.kind in ("bool", "dtype", "device") or is_text
     is_shape = isinstance(was.size, tuple) and was.size != now.size
     return was.kind == now.kind and was[1:] != now[1:] and (is_word or is_shape)
 
