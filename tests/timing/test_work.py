@@ -316,6 +316,39 @@ def test_a_doubt_does_not_hide_what_the_last_call_shows() -> None:
     assert found.how == "more", found.evidence
 
 
+PUT_BACK = [
+    # (setup, body, the clause)
+    (
+        "cache = None",
+        "if cache is None:\n    clock.work(5000)\n    cache = 1\nclock.work(10)",
+        "`cache` put back before each call: 5.01 ms a call, and 10.0 µs one that goes on from what it leaves",
+    ),
+    ("i = 0", "clock.work(100 if i % 2 else 900)\ni += 1", "`i` put back before each call: 900 µs a call, and 100 µs"),
+    ("n = 3", "clock.work(100 * n)\nn = n * n", "300 µs a call, and 900 µs one that goes on"),
+    ("i = 0", "clock.work(100)\ni += 1", None),
+    ("i = 0", "i = 5\nclock.work(100 * i)", None),  # not read
+    ("xs = (1,)", "clock.work(100 * xs[0])\nxs = ()", None),  # raises from what it leaves
+]
+
+
+@pytest.mark.parametrize(("setup", "body", "clause"), PUT_BACK)
+def test_names_that_are_put_back_are_told_where_a_call_that_goes_on_is_another(
+    setup: str, body: str, clause: str | None
+) -> None:
+    probe, names = probed(setup, body)
+    if clause is None:
+        assert probe.put_back is None
+        return
+    assert probe.finding is None
+    assert probe.put_back is not None
+    assert clause in probe.put_back.evidence
+    doubt = probe.put_back.doubt("a")
+    assert (doubt.kind, doubt.facts["clause"]) == ("put-back", f"{probe.put_back.evidence} (`a`)")
+    found: dict[str, Any] = {}
+    exec(setup, found)
+    assert {name: names[name] for name in found if name != "__builtins__"}.items() <= found.items()
+
+
 def test_recording_a_line_takes_what_it_takes_and_not_what_a_thousand_do() -> None:
     times = iter([0, 4_000_000])
     work._ns_of_an_event.cache_clear()

@@ -258,22 +258,19 @@ def doubts_in_order(comparison: Comparison) -> list[Doubt]:
 
 
 def doubt_lines(comparison: Comparison) -> tuple[StyledText, ...]:
-    """One line each, all that says that the machine was busy as one; a partial result says so first. What is
-    `changed_in_place` is no doubt of a time: it is a clause."""
-    lines = [backticked(str(doubt)) for doubt in doubts_in_order(comparison) if doubt.kind != _IN_PLACE]
+    """One line each, all that says that the machine was busy as one; a partial result says so first. What the
+    calls left or did not is no doubt of a time: it is one of the `clauses`."""
+    lines = [backticked(str(doubt)) for doubt in doubts_in_order(comparison) if "clause" not in doubt.facts]
     if comparison.partial and not any(doubt.kind == "partial" for doubt in comparison.warnings):
         after = "" if math.isnan(comparison.elapsed) else f" after {units.seconds_text(comparison.elapsed)}"
         lines.insert(0, (Phrase(f"Partial: interrupted{after}. What was measured is shown."),))
     return tuple(lines)
 
 
-_IN_PLACE = "in-place"
-
-
-def changed_in_place(comparison: Comparison) -> Iterator[str]:
-    """Of the objects that the code changed and that nobody put back: their names, and how often."""
-    found = (doubt for doubt in comparison.warnings if doubt.kind == _IN_PLACE)
-    yield from (str(doubt.facts.get("clause", doubt.text)).replace("`", "") for doubt in found)
+def clauses(comparison: Comparison) -> Iterator[str]:
+    """Of the objects that the code changed and that nobody put back: their names, and how often; names put back."""
+    found = (doubt.facts["clause"] for doubt in comparison.warnings if "clause" in doubt.facts)
+    yield from (str(clause).replace("`", "") for clause in found)
 
 
 def measured(comparison: Comparison) -> Iterator[str]:

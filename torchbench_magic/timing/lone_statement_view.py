@@ -15,7 +15,7 @@ from . import levers_view
 from .columns_view import (
     LONGEST_NAME,
     alternative_name,
-    changed_in_place,
+    clauses,
     contaminated,
     doubt_lines,
     measured,
@@ -104,7 +104,7 @@ def _spread(comparison: Comparison) -> Iterator[str]:
     yield f"{units.count(record['samples'])} samples, {in_threads}"
     if state := comparison.subjects[0].state:
         yield f"ran with {', '.join(state)}"
-    yield from changed_in_place(comparison)
+    yield from clauses(comparison)
     if not math.isnan(record["instructions"]):
         yield f"{units.number(record['instructions'], units.Scale(places=0), digits=None)} instructions per call"
 

@@ -396,8 +396,9 @@ class PointRun:
 
     def _other_work(self) -> list[Doubt]:
         """What the probes saw that takes no verdict away."""
-        found = {name: probe.finding for name, probe in self.probes.items() if not self._used_up(name)}
-        return [one.doubt(name if len(self.probes) > 1 else "") for name, one in found.items() if one is not None]
+        probes = {name: probe for name, probe in self.probes.items() if not self._used_up(name)}
+        found = [(name, one) for name, probe in probes.items() for one in (probe.finding, probe.put_back)]
+        return [one.doubt(name if len(self.probes) > 1 else "") for name, one in found if one is not None]
 
     def interrupted(self) -> Comparison | None:
         """What was measured until now, marked partial; None when nothing was sampled."""

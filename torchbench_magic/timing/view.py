@@ -480,7 +480,7 @@ def _footer(comparison: Comparison, more: str) -> Iterable[StyledText]:
         yield (Phrase(compiled_definition(comparison.frame)),)
     if comparison.counts:
         yield (Phrase(view.counts_definition(comparison.counts)),)
-    yield (Phrase(" · ".join([*measured(comparison), *columns_view.changed_in_place(comparison)])),)
+    yield (Phrase(" · ".join([*measured(comparison), *columns_view.clauses(comparison)])),)
 
 
 # ---- counts_inline ---------------------------------------------------------------------------------------------------

@@ -23,12 +23,12 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cache
-from types import CodeType, FrameType, FunctionType
-from typing import Any
+from functools import cache, partial
+from types import CodeType, FrameType, FunctionType, MappingProxyType
+from typing import Any, cast
 
 from torchbench_magic.process import dynamo
 from torchbench_magic.process.code import names_used
@@ -66,6 +66,7 @@ MORE, ONCE = 1.5, 2.0
 call did what later ones do not."""
 NOISE, COLD, WAITED = 3e-6, 5e-5, 1e-3
 """Seconds that are not told apart; that the Python of a cold operator counts for at most; from which a line waited."""
+PUT_BACK = "put-back"
 VALUE = "__tb_value"
 """The name that the value of the code is bound to in a recorded call."""
 _COMPILER = os.path.join("torch", "_dynamo", "eval_frame.py")
@@ -102,6 +103,7 @@ class Work:
         wall, cpu: seconds of the call, and of the processor, without what the recording took.
         before: what was there.
         gave: name -> what it was bound to; `VALUE` the value of the code.
+        left: of names that are put back before each call, what it bound them to.
         overhead_ns: what the recording took.
     """
 
@@ -121,6 +123,7 @@ class Work:
     cpu: float = 0.0
     before: dict[str, Seen] = field(default_factory=dict)
     gave: dict[str, Seen] = field(default_factory=dict)
+    left: dict[str, Any] = field(default_factory=dict)
     overhead_ns: float = 0.0
 
     @property
@@ -136,8 +139,9 @@ class _Lines:
     Time is that of the processor and what the line waited, but not what it lost to others on a busy machine.
     """
 
-    def __init__(self, work: Work, code: CodeType | None = None) -> None:
+    def __init__(self, work: Work, code: CodeType, kept: Mapping[str, Any] = MappingProxyType({})) -> None:
         self.work, self._left, self._code, self.thread = work, LINES, code, threading.get_ident()
+        self._kept = kept
         self._is_users: dict[str, bool] = {}  # by file
         self._imports = 0  # modules that are being imported: start-up, and no work of the code's
         self._returned: Line | None = None  # the line that returned last, while its caller's line goes on
@@ -185,6 +189,7 @@ class _Lines:
                 bound = {n: v for n, v in frame.f_locals.items() if n == VALUE or not n.startswith("__tb_")}
                 with outside_modes():
                     self.work.gave = {name: seen_of(value) for name, value in bound.items()}
+                self.work.left = {n: bound[n] for n in self._kept if n in bound and bound[n] is not self._kept[n]}
         return self._in_frame
 
     @property
@@ -359,7 +364,7 @@ class Finding:
     """What is said of an alternative.
 
     Attributes:
-        how: "less", later calls lack work; "more", each call does more; "part", "time": a doubt only.
+        how: "less", later calls lack work; "more", each call does more; "part", "time": a doubt only; `PUT_BACK`.
         evidence: a clause.
     """
 
@@ -373,6 +378,10 @@ class Finding:
     def doubt(self, name: str) -> Doubt:
         """Of an alternative that keeps its verdict."""
         of = f" of `{name}`" if name else ""
+        if self.how == PUT_BACK:
+            clause = f"{self.evidence}{f' (`{name}`)' if name else ''}"
+            way = "To time calls that go on from each other, keep the value in an object: that is not put back."
+            return Doubt(PUT_BACK, f"{clause}.", way, {"name": name, "clause": clause})
         text = f"The first call{of} did more than later ones, or other work: {self.evidence}."
         way = "If the times are to include it, create or fill it in the code, or give `--restore`."
         return Doubt("other-work", text, way, {"name": name, "how": self.how, "evidence": self.evidence})
@@ -392,6 +401,7 @@ class Probe:
         calls: that were made of the code beside its first, and that nobody else counts.
         long: seconds of a call from which on none is made only to look. Set by whoever knows how long the run may be.
         finding: what they come to, as far as is known.
+        put_back: of names that are put back before each call, where a call that goes on takes another time.
     """
 
     def __init__(
@@ -404,6 +414,7 @@ class Probe:
         self.calls = -1
         self.long = LONG
         self.finding: Finding | None = None
+        self.put_back: Finding | None = None
         if self._compiles():
             dynamo.load()  # as the first call would: `uncompiled` must come before it
         reached = self._reach()
@@ -428,6 +439,8 @@ class Probe:
     def forget(self) -> None:
         """Let go of what is held of the code's."""
         self._kept, self._random, self._by_setup = Kept({}), [], {}
+        for work in self._works:
+            work.left = {}
 
     def recorded(self, *, is_tried: bool = False) -> Steps[tuple[int, int]]:
         """One recorded call; its reading without what the recording took."""
@@ -458,6 +471,7 @@ class Probe:
         is_open = self.finding is None or not self.finding.voids  # a doubt may become more
         if is_open and self._works[-1].wall <= self.long and (yield from self.recorded(is_tried=True)) != FAILED:
             self.finding = (yield from self._judged()) or self.finding
+            self.put_back = yield from self._by_names(self._works[-1].left)
         self.forget()
 
     @contextlib.contextmanager
@@ -467,7 +481,8 @@ class Probe:
         for _, put, state in self._random:
             put(state)
         own = self._code.replicas[0].__code__
-        lines, tracer = _Lines(work, own), sys.gettrace()
+        is_last = self._plain > 0
+        lines, tracer = _Lines(work, own, self._names if is_last else {}), sys.gettrace()
         in_threads, event = threading.gettrace(), _ns_of_an_event(self._clock)
         work.imported = -len(sys.modules)
         mode = _operators_mode()(work, lines, self._clock)
@@ -634,6 +649,26 @@ class Probe:
         )
         text += f"; {lost}" if share > 0.05 else self._cause(moving or settled)
         return Finding("more" if rises else "less", text)
+
+    @property
+    def _names(self) -> dict[str, Any]:
+        """Names that are put back before each call and read by it, with what they are put back to."""
+        return {name: self._code.kept[name] for name in self._code.inputs if name in self._code.kept}
+
+    def _by_names(self, left: dict[str, Any]) -> Steps[Finding | None]:
+        """Whether a call that went on from what the one before bound its names to would take another time."""
+        if not left or self.is_compiled:  # which might compile again
+            return None
+        bind = cast(dict[str, Any], self._code.kept).update
+        states = partial(bind, left), partial(bind, dict(self._names))
+        if (pair := (yield from self._timed_from(states))) is None:
+            return None
+        on, anew = pair
+        if abs(on - anew) <= NOISE or max(pair) <= (MORE if on > anew else ONCE) * min(pair):
+            return None
+        names = " and ".join(f"`{name}`" for name in sorted(left)[:3])
+        times = f"{seconds_text(anew)} a call, and {seconds_text(on)} one that goes on from what it leaves"
+        return Finding(PUT_BACK, f"{names} put back before each call: {times}")
 
     def _timed_from(self, states: Sequence[Callable[[], None]]) -> Steps[tuple[float, float] | None]:
         """Seconds of a call from each of two states, in turns, the shortest of three; None where one raised."""
