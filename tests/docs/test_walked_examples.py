@@ -76,8 +76,9 @@ def run(house: Path, *command: str) -> str:
 @pytest.mark.slow
 def test_the_new_option_is_read_has_its_effect_and_is_missed_without_it(house: Path) -> None:
     test = "tests/notebook/test_options.py"
-    chosen = "note or declared_option_has_an_effect"
-    assert "3 passed" in run(house, "-m", "pytest", "-q", "-p", "no:cacheprovider", test, "-k", chosen)
+    chosen = "an_option_of_the_timer_has_its_effect[note]", "every_declared_option_has_an_effect_below"
+    ids = [f"{test}::test_{name}" for name in chosen]
+    assert "3 passed" in run(house, "-m", "pytest", "-q", "-p", "no:cacheprovider", *ids)
 
 
 @pytest.mark.slow
