@@ -23,6 +23,7 @@ from torchbench_magic.timing import view
 from torchbench_magic.timing.changes import in_place
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.samples import are_speeds
+from torchbench_magic.timing.used_up import doubts_of_subjects
 
 from .builders import comparison_of
 from .test_outputs_stay import RESULTS
@@ -107,6 +108,14 @@ def test_what_is_changed_in_place_is_a_clause_and_no_warning() -> None:
     assert "!" not in shown
     alone = replace(lone(3.2e-6), warnings=[changed])
     assert "x changed in place 7 times in 9 calls" in " ".join(str(alone).split())
+
+
+def test_what_the_sentence_says_of_later_calls_is_not_said_again_below_it() -> None:
+    made = lone(3.2e-6)
+    subjects = [replace(made.subjects[0], used_up=(("more", "`xs` grew"),))]
+    shown = " ".join(str(replace(made, subjects=subjects, warnings=doubts_of_subjects(subjects))).split())
+    assert shown.count("Each call does more than the one before: xs grew") == 1
+    assert "! Create or copy it in the code, so that every call starts from the same state." in shown
 
 
 def test_one_busy_machine_is_one_doubt() -> None:

@@ -288,6 +288,18 @@ def test_every_alternative_draws_the_same_random_numbers_in_its_samples() -> Non
     assert all(k.same(a, b) for k, a, b in zip(before.kinds, before.values, before_again.values, strict=True))
 
 
+def test_where_one_alternative_leaves_gradients_and_another_one_none_each_finds_its_own() -> None:
+    w, other = torch.ones(3, requires_grad=True), torch.ones(2, requires_grad=True)
+    found: dict[str, list[bool]] = {"adds": [], "makes": []}
+    step = "found[{!r}].append(w.grad is None); clock.work(10); ((w * w).sum() + other.sum()).backward()"
+    bodies = {"adds": step.format("adds"), "makes": step.format("makes") + "; w.grad = None"}
+    result = timed(FakeClock(), bodies, names={**NAMES, "w": w, "other": other, "found": found}, number=1, repeat=20)
+    assert found["adds"] == [True] + [False] * (len(found["adds"]) - 1)
+    assert set(found["makes"]) == {True}
+    assert other.grad is not None, "which both leave is shared, and stays"
+    assert [d.kind for d in result.warnings if d.kind.startswith("changes")] == []
+
+
 @pytest.mark.usefixtures("in_a_folder")
 @pytest.mark.slow
 def test_check_runs_each_alternative_with_the_settings_as_they_were() -> None:

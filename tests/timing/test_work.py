@@ -118,6 +118,12 @@ CELLS = [
     ),
     (
         "more",
+        "`aten.cat` worked on 3 tensors of 2 float32 in the second call and on 305 tensors of 2 float32 in the last",
+        "parts = [torch.ones(2)]",
+        "parts.append(torch.ones(2))\ntorch.cat(parts)",
+    ),
+    (
+        "more",
         "^`xs` held 1 item in the second .* and 303 in the last$",
         "xs = []",
         "xs.append(1)\nfor x in xs:\n    x + 1",
@@ -337,16 +343,22 @@ def test_names_that_are_put_back_are_told_where_a_call_that_goes_on_is_another(
 ) -> None:
     probe, names = probed(setup, body)
     if clause is None:
-        assert probe.put_back is None
+        assert probe.clauses == []
         return
     assert probe.finding is None
-    assert probe.put_back is not None
-    assert clause in probe.put_back.evidence
-    doubt = probe.put_back.doubt("a")
-    assert (doubt.kind, doubt.facts["clause"]) == ("put-back", f"{probe.put_back.evidence} (`a`)")
+    (found_one,) = probe.clauses
+    assert clause in found_one.evidence
+    doubt = found_one.doubt("a")
+    assert (doubt.kind, doubt.facts["clause"]) == ("put-back", f"{found_one.evidence} (`a`)")
     found: dict[str, Any] = {}
     exec(setup, found)
     assert {name: names[name] for name in found if name != "__builtins__"}.items() <= found.items()
+
+
+def test_a_list_that_keeps_a_result_of_each_call_is_told_with_what_it_holds() -> None:
+    probe, _ = probed("xs = []; d = {}", "xs.append(1); clock.work(10); d['a'] = 1")
+    assert probe.finding is None
+    assert [one.evidence for one in probe.clauses] == [f"`xs` grew to {PLAIN + 3 + 6:,} items"]  # six to put it to the test
 
 
 def test_recording_a_line_takes_what_it_takes_and_not_what_a_thousand_do() -> None:

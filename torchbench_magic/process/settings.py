@@ -47,7 +47,7 @@ __all__ = [
 # ---- state_kind ------------------------------------------------------------------------------------------------------
 # One kind of state of the process: how it is read, put back, and told in words.
 
-Role = Literal["setting", "incidental", "generator"]
+Role = Literal["setting", "incidental", "generator", "gradient"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ class Kind:
         words: (value, the one it is told apart from) -> a noun phrase such as "grad mode off".
         same: whether two values are equal.
         role: "setting"; "incidental": modules change it while they are imported (torch's compiler sets variables of the
-            environment), and count on it from then on; "generator": random numbers, which change with every draw.
+            environment), and count on it from then on; "generator": random numbers, which change with every draw;
+            "gradient": what a backward pass leaves, which is the code's work.
     """
 
     name: str

@@ -268,6 +268,11 @@ class TensorVersions:
         """Device of each tensor, as "cpu" or "cuda:0"."""
         return {str(tensor.device) for _, tensor, _, _ in self._before}
 
+    @property
+    def with_gradients(self) -> list[Any]:
+        """Tensors that backward passes leave gradients in."""
+        return [tensor for _, tensor, _, _ in self._grads]
+
     def changed(self, calls: int = 0) -> dict[str, int]:
         """Label -> in-place changes since this record was made, for the tensors that have any, and those that an
         optimizer or a module got since; 0 where nobody counted them.

@@ -260,7 +260,10 @@ def doubts_in_order(comparison: Comparison) -> list[Doubt]:
 def doubt_lines(comparison: Comparison) -> tuple[StyledText, ...]:
     """One line each, all that says that the machine was busy as one; a partial result says so first. What the
     calls left or did not is no doubt of a time: it is one of the `clauses`."""
-    lines = [backticked(str(doubt)) for doubt in doubts_in_order(comparison) if "clause" not in doubt.facts]
+    in_sentence = tuple(said(comparison.subjects)[:1])  # `nothing_done`: here only what to do about it
+    found = [doubt for doubt in doubts_in_order(comparison) if "clause" not in doubt.facts]
+    texts = [doubt.action if in_sentence and doubt.text.startswith(in_sentence) else str(doubt) for doubt in found]
+    lines = [backticked(text) for text in texts if text]
     if comparison.partial and not any(doubt.kind == "partial" for doubt in comparison.warnings):
         after = "" if math.isnan(comparison.elapsed) else f" after {units.seconds_text(comparison.elapsed)}"
         lines.insert(0, (Phrase(f"Partial: interrupted{after}. What was measured is shown."),))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import enum
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 from torchbench_magic.process.code import codes_within, names_by
 from torchbench_magic.process.held import is_module, is_plain_tensor
 from torchbench_magic.process.reach import Found, ReachedObject, dict_of, is_users_class, is_users_module
-from torchbench_magic.process.settings import ProcessState, in_words
+from torchbench_magic.process.settings import Kind, ProcessState, Role, in_words
 from torchbench_magic.results import Doubt
 
 from .restore import ABSENT
@@ -374,9 +375,28 @@ def _token(value: object) -> object:
 #
 # Grad and inference mode, dtype and threads, which are read in a quarter of a microsecond, are exchanged always, the
 # others once they were seen to change: all are read after the first call of each alternative, after its warm-up, and
-# every 50 ms from then on.
+# every 50 ms from then on. Where one leaves gradients and another one leaves none, each finds its own: adding to them is
+# other work than making them.
 
 _ALWAYS = ("inference mode", "grad mode", "default dtype", "threads")
+_SILENT = ("generator", "gradient")
+"""Roles of which an alternative has its own, and nothing is said."""
+
+
+def gradients_of(tensors: Sequence[Any]) -> Kind:
+    """The gradients of tensors; the same where they have, or lack, one."""
+
+    def put(values: Sequence[Any]) -> None:
+        for tensor, gradient in zip(tensors, values, strict=True):
+            if (tensor.grad is None) != (gradient is None):
+                with contextlib.suppress(RuntimeError):  # the tensor was cast meanwhile: `SharedState` says so
+                    tensor.grad = gradient
+
+    def same(one: Sequence[Any], other: Sequence[Any]) -> bool:
+        return [each is None for each in one] == [each is None for each in other]
+
+    read = lambda: [tensor.grad for tensor in tensors]
+    return Kind("gradients", read, put, lambda value, than: "gradients", same, role="gradient")
 
 
 class Isolation:
@@ -385,11 +405,13 @@ class Isolation:
     Args:
         notebook: the settings that the run found, before its setup.
         threads: torch's threads of the first call.
+        more: kinds of what this run's code reaches, with the values that setup left.
     """
 
-    def __init__(self, notebook: ProcessState, threads: int) -> None:
-        self._notebook, self._kinds = notebook, notebook.kinds
+    def __init__(self, notebook: ProcessState, threads: int, more: Sequence[Kind] = ()) -> None:
+        self._kinds = (*notebook.kinds, *more)
         self._base = ProcessState(self._kinds)
+        self._found = [*notebook.values, *self._base.values[len(notebook.values) :]]  # by the run, before its setup
         self._threads, self._collector = notebook.index("threads"), notebook.index("gc")
         self._base.values[self._threads] = threads
         self._first: list[list[Any]] = []
@@ -402,7 +424,7 @@ class Isolation:
         self._changed: dict[tuple[str, int], Any] = {}  # (alternative, kind) -> the value it sets
         self._late: set[int] = set()  # kinds that changed after the warm-up
         self._is_new = False
-        self._of_setup = self._differing(self._base.values, notebook.values)
+        self._of_setup = self._differing(self._base.values, self._found)
         if self._base.modules - notebook.modules:  # they may be of the modules that it imports
             self._of_setup -= {i for i, kind in enumerate(self._kinds) if kind.role == "incidental"}
 
@@ -411,9 +433,10 @@ class Isolation:
 
     # ---- before the rounds --------------------------------------------------------------------------------
 
-    def put_back(self) -> None:
-        """Have all settings as the setup left them."""
-        self._base.put_back()
+    def put_back(self, *, is_last: bool = False) -> None:
+        """Have all settings as the setup left them; gradients, when all is over, as the code did."""
+        left: tuple[Role, ...] = ("gradient",) if is_last else ()
+        self._base.put_back(without=left)
         self._current = None
         self._modules = len(sys.modules)
 
@@ -467,7 +490,7 @@ class Isolation:
                 self._adopt(i, values[i])
                 continue
             self._watched.add(i)
-            if self._kinds[i].role != "generator":
+            if self._kinds[i].role not in _SILENT:
                 self._changed[name, i] = values[i]
         return values
 
@@ -508,7 +531,7 @@ class Isolation:
             if kind.same(value, own[i]):
                 continue
             own[i] = value
-            if kind.role != "generator" and not kind.same(value, base[i]):
+            if kind.role not in _SILENT and not kind.same(value, base[i]):
                 self._note_late(i, key)
 
     def _note_late(self, i: int, key: int) -> None:
@@ -534,7 +557,7 @@ class Isolation:
                 self._adopt(i, value)
                 continue
             self._watched.add(i)
-            if kind.role == "generator":
+            if kind.role in _SILENT:
                 continue
             self._late.add(i)
             self._is_new = True
@@ -551,7 +574,7 @@ class Isolation:
     def state_of(self, key: int) -> tuple[str, ...]:
         """The settings that the row ran with, where they are not the notebook's; threads are its own only where it
         sets them, and the garbage collector is told where it is on."""
-        than = list(self._notebook.values)
+        than = list(self._found)
         than[self._threads] = self._bases[key][self._threads]
         than[self._collector] = (False, than[self._collector][1])
         values, name = self._own[key], self._names[key]

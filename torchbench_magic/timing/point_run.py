@@ -26,7 +26,7 @@ from torchbench_magic.units import seconds_text
 from .changes import MemoryGuard, in_place, prints, slowed_by
 from .comparison import Comparison
 from .identity import identifying_options
-from .isolation import Isolation
+from .isolation import Isolation, gradients_of
 from .plan import Counting, Plan
 from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Around, Entry, Rounds, planned_calls
 from .samples import Samples, Subject
@@ -152,7 +152,9 @@ class PointRun:
 
     def steps(self) -> Steps[None]:
         """The whole measurement, as steps for `driven`."""
-        self.isolation = isolation = Isolation(self.notebook, self.threads[0])
+        trained = self.watched.versions.with_gradients if len(self.blocks) > 1 and not self.plan.restore else []
+        more = [gradients_of(trained)] if trained else []
+        self.isolation = isolation = Isolation(self.notebook, self.threads[0], more)
         self.compiler.start()
         try:
             self.watched.restore()
@@ -172,7 +174,7 @@ class PointRun:
                 yield from self._recorded_last(isolation)
         finally:
             self.compiler.stop()
-            isolation.put_back()
+            isolation.put_back(is_last=True)
             self.watched.restore(is_last=True)
         self.ended_ns = self.clocks.wall()
         self._finish()
@@ -397,7 +399,7 @@ class PointRun:
     def _other_work(self) -> list[Doubt]:
         """What the probes saw that takes no verdict away."""
         probes = {name: probe for name, probe in self.probes.items() if not self._used_up(name)}
-        found = [(name, one) for name, probe in probes.items() for one in (probe.finding, probe.put_back)]
+        found = [(name, one) for name, probe in probes.items() for one in (probe.finding, *probe.clauses)]
         return [one.doubt(name if len(self.probes) > 1 else "") for name, one in found if one is not None]
 
     def interrupted(self) -> Comparison | None:

@@ -16,6 +16,7 @@ without. What it cannot see is told in docs/method.md.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import linecache
 import os
 import resource
@@ -66,7 +67,7 @@ MORE, ONCE = 1.5, 2.0
 call did what later ones do not."""
 NOISE, COLD, WAITED = 3e-6, 5e-5, 1e-3
 """Seconds that are not told apart; that the Python of a cold operator counts for at most; from which a line waited."""
-PUT_BACK = "put-back"
+PUT_BACK, GROWN = "put-back", "grown"
 VALUE = "__tb_value"
 """The name that the value of the code is bound to in a recorded call."""
 _COMPILER = os.path.join("torch", "_dynamo", "eval_frame.py")
@@ -364,7 +365,7 @@ class Finding:
     """What is said of an alternative.
 
     Attributes:
-        how: "less", later calls lack work; "more", each call does more; "part", "time": a doubt only; `PUT_BACK`.
+        how: "less", later calls lack work; "more", each call does more; "part", "time": a doubt only; `PUT_BACK`, `GROWN`: a clause.
         evidence: a clause.
     """
 
@@ -378,10 +379,10 @@ class Finding:
     def doubt(self, name: str) -> Doubt:
         """Of an alternative that keeps its verdict."""
         of = f" of `{name}`" if name else ""
-        if self.how == PUT_BACK:
+        if self.how in (PUT_BACK, GROWN):
             clause = f"{self.evidence}{f' (`{name}`)' if name else ''}"
             way = "To time calls that go on from each other, keep the value in an object: that is not put back."
-            return Doubt(PUT_BACK, f"{clause}.", way, {"name": name, "clause": clause})
+            return Doubt(self.how, f"{clause}.", way if self.how == PUT_BACK else "", {"name": name, "clause": clause})
         text = f"The first call{of} did more than later ones, or other work: {self.evidence}."
         way = "If the times are to include it, create or fill it in the code, or give `--restore`."
         return Doubt("other-work", text, way, {"name": name, "how": self.how, "evidence": self.evidence})
@@ -401,7 +402,8 @@ class Probe:
         calls: that were made of the code beside its first, and that nobody else counts.
         long: seconds of a call from which on none is made only to look. Set by whoever knows how long the run may be.
         finding: what they come to, as far as is known.
-        put_back: of names that are put back before each call, where a call that goes on takes another time.
+        clauses: what takes nothing from the times: names that are put back before each call, where a call that goes on
+            takes another time; what holds more with every call.
     """
 
     def __init__(
@@ -414,7 +416,7 @@ class Probe:
         self.calls = -1
         self.long = LONG
         self.finding: Finding | None = None
-        self.put_back: Finding | None = None
+        self.clauses: list[Finding] = []
         if self._compiles():
             dynamo.load()  # as the first call would: `uncompiled` must come before it
         reached = self._reach()
@@ -471,7 +473,8 @@ class Probe:
         is_open = self.finding is None or not self.finding.voids  # a doubt may become more
         if is_open and self._works[-1].wall <= self.long and (yield from self.recorded(is_tried=True)) != FAILED:
             self.finding = (yield from self._judged()) or self.finding
-            self.put_back = yield from self._by_names(self._works[-1].left)
+            found = [(yield from self._by_names(self._works[-1].left)), self._grown()]
+            self.clauses = [one for one in found if one is not None]
         self.forget()
 
     @contextlib.contextmanager
@@ -670,6 +673,16 @@ class Probe:
         times = f"{seconds_text(anew)} a call, and {seconds_text(on)} one that goes on from what it leaves"
         return Finding(PUT_BACK, f"{names} put back before each call: {times}")
 
+    def _grown(self) -> Finding | None:
+        """What holds most of all that grew with every call, as lists do that keep results."""
+        now = {k: [work.before[k].size for work in self._later] for k in self._moving}
+        own = {k for k in now if self._first.before.get(k, self._later[0].before[k]).kind != OF_PROCESS}
+        grown = {k: n[-1] for k, n in now.items() if k in own and type(n[-1]) is int and n[-1] > n[0]}
+        if not grown:
+            return None
+        most = max(grown, key=lambda k: grown[k])
+        return Finding(GROWN, f"`{plain_label(most)}` grew to {grown[most]:,} items")
+
     def _timed_from(self, states: Sequence[Callable[[], None]]) -> Steps[tuple[float, float] | None]:
         """Seconds of a call from each of two states, in turns, the shortest of three; None where one raised."""
         times: tuple[list[float], list[float]] = ([], [])
@@ -801,7 +814,7 @@ def _shapes_apart(early: Work, late: Work) -> str:
             if work is early:
                 first[op] = max(first.get(op, (0, ())), (touched, key), key=lambda each: each[0])
             elif op in first and touched - first[op][0] > most[0] and key[1] != first[op][1][1]:
-                shapes = [" and ".join(_shape(t[:-1]) for t in each[1][:3]) for each in (first[op][1], key)]
+                shapes = [_tensors_text(each[1], " and ") for each in (first[op][1], key)]
                 text = f"`{op.overloadpacket}` worked on {shapes[0]} in the second call and on {shapes[1]} in the last"
                 most = (touched - first[op][0], text)
     return most[1]
@@ -835,4 +848,10 @@ def _operator_text(key: Any) -> str:
     op, tensors, _ = key
     if not tensors:
         return f"`{op.overloadpacket}`"
-    return f"`{op.overloadpacket}` on {', '.join(_shape(t[:-1]) for t in tensors[:3])}"
+    return f"`{op.overloadpacket}` on {_tensors_text(tensors, ', ')}"
+
+
+def _tensors_text(tensors: Sequence[Any], between: str) -> str:
+    """The shapes of the first ones; of several alike in a row how many there are."""
+    alike = [(shape, len(list(several))) for shape, several in itertools.groupby(_shape(t[:-1]) for t in tensors)]
+    return between.join(shape if n < 3 else f"{n:,} tensors of {shape}" for shape, n in alike[:3])
