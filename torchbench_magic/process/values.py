@@ -33,34 +33,6 @@ from .held import (
 from .inputs import described
 from .reach import attributes_held, is_users_class, slot_values, slots_among
 
-__all__ = [
-    "CHANGES",
-    "CODE",
-    "CONTENTS",
-    "NOT_SET",
-    "SETTING",
-    "TEXT",
-    "Value",
-    "changes_of",
-    "changing_variables",
-    "same_values",
-    "uncompared",
-    "variable_label",
-    "variable_of",
-    "words_for",
-    "VariablesRead",
-    "is_environment",
-    "DEEPEST",
-    "MOST_IN_ALL",
-    "MOST_ITEMS",
-    "MOST_STEPS",
-    "Leaves",
-    "Texts",
-    "Values",
-    "values_of",
-    "without_changed",
-]
-
 # ---- values as a result has them -------------------------------------------------------------------------------------
 # What code read besides tensors, as far as it was recorded: how two runs differ in it, and what nobody can tell.
 #

@@ -34,21 +34,6 @@ from .equality import is_compared_by_value, is_equal
 from .iterators import is_cursor, is_used_up
 from .restore import ABSENT, generator_state
 
-__all__ = [
-    "Kept",
-    "Left",
-    "Reached",
-    "Seen",
-    "extent",
-    "generators_among",
-    "is_switch",
-    "plain_label",
-    "reach",
-    "seen_of",
-    "share_of",
-    "state_of",
-]
-
 _MOST_OBJECTS, _DEEPEST, _MOST_ITEMS = 3_000, 9, 200
 _SAMPLE = 4_096
 """Elements of a large array that are compared; of one up to four times as large, all are."""
