@@ -15,9 +15,6 @@ from typing import Any
 from .device import devices_in_use
 from .machine import affinity_text, clock_control, cpu_quota, governor_text, native_libraries, usable_cores
 
-# ---- environment as a result has it ----------------------------------------------------------------------------------
-# Where a result was measured: versions, processor, threads, load.
-
 
 @dataclass(frozen=True)
 class Environment:

@@ -47,9 +47,6 @@ from .tables import lay_out
 from .trace import share_of_devices
 from .warnings import doubts_of_holders, find_doubts
 
-# ---- profile_of_run --------------------------------------------------------------------------------------------------
-# From a finished run to a `Profile`.
-
 
 @dataclass(frozen=True, eq=False)
 class Reached:

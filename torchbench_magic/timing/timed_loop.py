@@ -17,9 +17,6 @@ from torchbench_magic.process.settings import outside_modes
 
 from .verdict import NEAR_LOOP
 
-# ---- blocks ----------------------------------------------------------------------------------------------------------
-# What is run between two readings of the clocks.
-
 REPLICAS = 8
 """Copies of each block. Two compilations of one source differ by up to 0.15 %: a random copy a block averages it."""
 
