@@ -393,7 +393,7 @@ def silenced_by(profile: Profile) -> str:
     """The kind of what keeps this profile from any insight; empty where nothing does.
 
     Besides doubts: work on a device (``device``): the host runs ahead of it, and what it saves need not be saved.
-    Recording that took most of the time is a matter of each kind, see `insights.kinds.STANDS_WITH_COST`.
+    Recording that took most of the time is a matter of each kind, see `insights.kinds.KINDS`.
     """
     for doubt in profile.warnings:
         if doubt.kind in VOIDING:
