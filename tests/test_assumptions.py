@@ -72,16 +72,14 @@ def private_names(text: str) -> Iterator[str]:
 def test_each_file_of_the_list_is_there_and_has_what_is_said_of_it(file: str) -> None:
     text = (PACKAGE / file).read_text(encoding="utf-8")
     for name in stated()[file]:
-        assert (MACHINE_CODE.search(text) if name == "machine code" else name.split(".")[-1] in text), name
+        assert MACHINE_CODE.search(text) if name == "machine code" else name.split(".")[-1] in text, name
 
 
 def test_no_other_module_uses_ctypes_or_machine_code() -> None:
     by_ctypes = {file for file, text in files() if CTYPES.search(text)}
     by_code = {file for file, text in files() if MACHINE_CODE.search(text)}
     assert by_ctypes == {file for file, names in stated().items() if "ctypes" in names}
-    assert by_code == {
-        file for file, names in stated().items() if "machine code" in names
-    }
+    assert by_code == {file for file, names in stated().items() if "machine code" in names}
 
 
 def test_no_other_module_takes_a_private_name_of_torch_or_of_ipython() -> None:
@@ -150,7 +148,7 @@ def test_without_torchs_flags_snippets_are_refused_in_one_line(monkeypatch: pyte
 
 
 def test_without_its_schema_an_operator_is_refused_in_one_line() -> None:
-    from torchbench_magic.profiling.op_benchmark import ArgumentError, schema_arguments
+    from torchbench_magic.profiling.op_arguments import ArgumentError, schema_arguments
 
     with pytest.raises(ArgumentError, match="this torch does not say which arguments it takes"):
         schema_arguments(SimpleNamespace())

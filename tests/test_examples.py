@@ -15,7 +15,7 @@ import torch
 from nbclient import NotebookClient
 
 from tests.kernel.conftest import by_files
-from torchbench_magic.process.environment import usable_cores
+from torchbench_magic.process.machine import usable_cores
 from torchbench_magic.timing.verdict import DRIFT
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

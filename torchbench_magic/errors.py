@@ -25,22 +25,6 @@ from __future__ import annotations
 
 from torchbench_magic.printable import printable, printable_lines
 
-__all__ = [
-    "BodyError",
-    "Busy",
-    "CheckFailed",
-    "CountError",
-    "InputError",
-    "Interrupted",
-    "MissingTool",
-    "OptionError",
-    "SectionError",
-    "SnippetError",
-    "StoreError",
-    "TorchBenchError",
-    "TraceError",
-]
-
 
 class TorchBenchError(Exception):
     """Base of every error that this package raises on its own account.

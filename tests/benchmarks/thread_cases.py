@@ -24,7 +24,7 @@ import torch  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from torchbench_magic import profile  # noqa: E402
-from torchbench_magic.process.environment import usable_cores  # noqa: E402
+from torchbench_magic.process.machine import usable_cores  # noqa: E402
 
 C = usable_cores()
 SIDE = 512

@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from torchbench_magic.insights.compile import COMPILE_KINDS
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.schema import COMPILATION_COLUMNS, GRAPH_BREAK_COLUMNS, frame_of
 from torchbench_magic.results import Doubt, Insight
@@ -38,7 +37,11 @@ def row(number: str, line: int, seconds: float, kind: str = "first", **known: An
 
 
 def said(profile: Profile) -> dict[str, Insight]:
-    return {each.kind: each for each in profile.insights if each.kind in COMPILE_KINDS}
+    return {
+        each.kind: each
+        for each in profile.insights
+        if each.kind in ("compiling", "recompiles", "graph-break", "fell-back")
+    }
 
 
 def again(seconds: float, reason: str, argument: str | None = "n", before: str | None = "1") -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.insights.cores import PROCESSOR_KINDS
+from torchbench_magic.insights import cores
 from torchbench_magic.profiling.cores.table import Concurrency, CoreUse
 from torchbench_magic.profiling.diff import ProfileDiff
 from torchbench_magic.profiling.profile import Profile
@@ -117,11 +117,13 @@ def test_while_a_device_works_or_is_waited_for_nothing_is_at_stake(verdict: str)
 
 
 def test_each_kind_speaks_for_its_verdict_alone() -> None:
-    for name, kind in PROCESSOR_KINDS.items():
+    verdicts = ("contended", "oversubscribed", "gil-bound", "lock-bound", "serial", "waiting", "throttled")
+    kinds = {verdict: getattr(cores, verdict.replace("-", "_")) for verdict in verdicts}
+    for name, kind in kinds.items():
         seen = {"run": 0.5, "wait": 0.0 if name == "waiting" else 3.0, "gil": 3.0, "lock": 3.0, "alone": 0.9}
         profile = profile_of(name, **seen, idle=0.3, throttled=0.5, ext=2.0)
         assert [each.kind for each in kind(profile)] == [name]
-        others = [speaks for other, speaks in PROCESSOR_KINDS.items() if other != name]
+        others = [speaks for other, speaks in kinds.items() if other != name]
         assert [each.kind for speaks in others for each in speaks(profile)] == []
 
 

@@ -16,7 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from tests.timing.samples import lone, pair
 from torchbench_magic import load
 from torchbench_magic.timing import point_run
-from torchbench_magic.timing.across_runs import AXIS
+from torchbench_magic.timing.samples import AXIS
 
 Run = Callable[..., str]
 QUICK = "-n 1 -r 2"

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from torchbench_magic.process import environment
-from torchbench_magic.process.environment import read_environment, usable_cores
+from torchbench_magic.process.environment import read_environment
 from torchbench_magic.process.machine import (
     clock_control,
     cpu_quota,
@@ -18,6 +18,7 @@ from torchbench_magic.process.machine import (
     memory_limit,
     native_libraries,
     throttled_share,
+    usable_cores,
 )
 
 from .trees import tree

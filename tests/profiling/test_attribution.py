@@ -32,7 +32,8 @@ from torchbench_magic.profiling.join import join_the_rest, trace_of
 from torchbench_magic.profiling.line_events import LEAVE, RESUMED, SUSPEND, LineRecord, Stream, entered
 from torchbench_magic.profiling.line_tables import line_rows
 from torchbench_magic.profiling.memory.table import memory_timeline
-from torchbench_magic.profiling.recording import Scripted, busy_threads, read_cpu, read_scripted
+from torchbench_magic.profiling.recording import busy_threads, read_cpu
+from torchbench_magic.profiling.scripted import Scripted, read_scripted
 from torchbench_magic.profiling.segments import Codes
 from torchbench_magic.profiling.trace import Source
 
@@ -115,16 +116,12 @@ BODY_RUNS = stream((1, entered(BODY)), (2, 1), (50, 2), (95, LEAVE))
 
 
 def test_an_op_is_on_the_line_at_its_start_even_if_it_outlasts_it() -> None:
-    result = joined(
-        events({"name": "mm", "start": 49, "end": 60}, {"name": "add", "start": 50, "end": 51}), BODY_RUNS
-    )
+    result = joined(events({"name": "mm", "start": 49, "end": 60}, {"name": "add", "start": 50, "end": 51}), BODY_RUNS)
     assert [line_of(result, op) for op in range(2)] == [1, 2]
 
 
 def test_torch_python_and_the_rest_make_up_the_wall_time() -> None:
-    result = joined(
-        events({"name": "mm", "start": 10, "end": 30}, {"name": "mm", "start": 60, "end": 65}), BODY_RUNS
-    )
+    result = joined(events({"name": "mm", "start": 10, "end": 30}, {"name": "mm", "start": 60, "end": 65}), BODY_RUNS)
     assert time_of(result, 1) == 20
     assert time_of(result, 1, "python_time") == 1 + 28  # with entering the body
     assert time_of(result, 2) == 5
@@ -196,17 +193,13 @@ def test_backward_on_a_thread_without_python_is_on_the_line_that_waits_for_it() 
     result = joined(ops, BODY_RUNS, natives=(MAIN, DEVICE))
     assert [line_of(result, op) for op in range(3)] == [1, 2, 2]
     assert [result.tree.thread[node] for node in result.node.tolist()] == [0, 1, 1]
-    on_device = [
-        n for n in range(len(result.tree)) if result.tree.thread[n] == 1 and result.tree.line[n] == 2
-    ]
+    on_device = [n for n in range(len(result.tree)) if result.tree.thread[n] == 1 and result.tree.line[n] == 2]
     assert [int(result.torch_time[n]) for n in on_device] == [10]
     assert time_of(result, 2, "python_time") == 45  # the waiting
 
 
 def test_a_python_thread_without_lines_gets_none_of_another_thread() -> None:
-    ops = events(
-        {"name": "ExpBackward0", "start": 60, "end": 70, "seq": 3, "fwd": 1, "scope": 1, "native": WORKER}
-    )
+    ops = events({"name": "ExpBackward0", "start": 60, "end": 70, "seq": 3, "fwd": 1, "scope": 1, "native": WORKER})
     result = joined(ops, BODY_RUNS, natives=(MAIN, WORKER), with_python=frozenset({WORKER}))
     assert line_of(result, 0) == 0
 

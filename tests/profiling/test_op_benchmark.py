@@ -10,7 +10,8 @@ torch = pytest.importorskip("torch")
 
 import torchbench_magic  # noqa: E402
 from torchbench_magic.errors import InputError  # noqa: E402
-from torchbench_magic.profiling.op_benchmark import ArgumentError, code_of, parsed_call  # noqa: E402
+from torchbench_magic.profiling.op_arguments import ArgumentError, parsed_call  # noqa: E402
+from torchbench_magic.profiling.op_benchmark import code_of  # noqa: E402
 
 from .profiling_text import profiled  # noqa: E402
 

@@ -27,7 +27,8 @@ from torchbench_magic.cluster.ranks import RankProfile
 from torchbench_magic.counting.counts import CallEdge, CallGraph, Counted, CountKey, Counts, stats_of
 from torchbench_magic.errors import StoreError
 from torchbench_magic.process.contention import Contention, load_differences
-from torchbench_magic.process.environment import Environment, ranges_text, read_environment
+from torchbench_magic.process.environment import Environment, read_environment
+from torchbench_magic.process.machine import ranges_text
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.storage.records import (
     PackedColumn,

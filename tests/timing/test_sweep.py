@@ -10,9 +10,9 @@ import torch
 
 from torchbench_magic.errors import OptionError
 from torchbench_magic.process.environment import Environment
-from torchbench_magic.timing.across_runs import AXIS
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.fuzzers import points_of
+from torchbench_magic.timing.samples import AXIS
 from torchbench_magic.timing.sweep import RESERVED, sweep_points
 
 

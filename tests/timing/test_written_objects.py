@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
+from torchbench_magic.process.held import ABSENT, TOO_MANY
 from torchbench_magic.process.reach import search
 from torchbench_magic.timing import written_objects
-from torchbench_magic.timing.restore import ABSENT
-from torchbench_magic.timing.written_objects import TOO_MANY, WrittenObjects
+from torchbench_magic.timing.written_objects import WrittenObjects
 
 
 def written(names: dict[str, Any], *mentioned: str) -> WrittenObjects:

@@ -45,23 +45,6 @@ from torchbench_magic.timing.processes import compare_in_processes
 from torchbench_magic.timing.run import compare_bodies
 from torchbench_magic.timing.task import Task
 
-__all__ = [
-    "check_calls",
-    "check_seconds",
-    "check_threads",
-    "DeviceClock",
-    "clock_of",
-    "ExactTimer",
-    "dedented",
-    "parsed_statement",
-    "source_of",
-    "CPPTimer",
-    "CollectionFailed",
-    "collect_callgrind",
-    "python_job",
-    "compare_timers",
-]
-
 # ---- checked_arguments -----------------------------------------------------------------------------------------------
 # Arguments of `Timer` that cannot be, refused in one line: torch fails at them later, or measures without an end.
 

@@ -12,8 +12,6 @@ from typing import Any
 from torchbench_magic.timing.fuzzers import OP_FUZZERS, FuzzedParameter, op_fuzzer
 from torchbench_magic.timing.torch_compare import Compare
 
-__all__ = ["add_torch_modules"]
-
 _MODULES: dict[str, dict[str, Any]] = {  # a package stands before its modules
     "utils._stubs": {},
     "utils.common": {},

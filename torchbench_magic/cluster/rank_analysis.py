@@ -26,9 +26,6 @@ from .rank_blame import (
 from .rank_clocks import ClockBounds, RankClock, bounds_of_clocks
 from .ranks import FOREVER, KIND_SHARE, RankProfile, Straggler, common, joined_stretches, nanoseconds, within, without
 
-# ---- rank_tables -----------------------------------------------------------------------------------------------------
-# The tables of a `RankProfile` from the events of its ranks.
-
 COLUMNS = 345
 """Of the strip of ranks, 2 px each."""
 _WHAT = ("wait", "transfer", "unsplit", "compute")

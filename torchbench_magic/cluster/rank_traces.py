@@ -25,11 +25,11 @@ from torchbench_magic.arrays import Ints
 from torchbench_magic.errors import TraceError
 from torchbench_magic.files import TRACE, path_of, whole_file
 from torchbench_magic.printable import printable
-from torchbench_magic.profiling.chrome_trace import TraceFile, is_own_frame
 from torchbench_magic.profiling.kineto import collector_paused
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.segments import ancestors, nest
 from torchbench_magic.profiling.trace import KINDS, Trace, line_ranges, node_sources
+from torchbench_magic.profiling.trace_file import TraceFile, is_own_frame
 from torchbench_magic.results import Doubt
 
 from .rank_analysis import CodePlace, RankRun, profile_of_ranks

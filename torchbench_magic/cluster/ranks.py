@@ -12,9 +12,6 @@ from torchbench_magic.arrays import Ints
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.results import Doubt, Insight, Storable, hand_on
 
-# ---- rank_profiles ---------------------------------------------------------------------------------------------------
-# `RankProfile`: the ranks of a job side by side, and which of them the others wait for.
-
 KIND_SHARE = 1 / 3
 """Of the blame: a line, computing or idling that is longer by less is not called the reason. Blame is more than the
 planted delay where a rank that comes late also finds the processors and the network busy: 1.7 times on three ranks

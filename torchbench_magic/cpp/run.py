@@ -30,10 +30,11 @@ from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.plan import Counting, Plan
 from torchbench_magic.timing.point_run import LeftBySetup, PointRun, TimedBlocks
 from torchbench_magic.timing.run import Collected, check_alternatives
-from torchbench_magic.timing.samples import NEAR_LOOP, Subject
+from torchbench_magic.timing.samples import Subject
 from torchbench_magic.timing.sweep import Point
 from torchbench_magic.timing.task import Task
 from torchbench_magic.timing.timed_loop import Ended
+from torchbench_magic.timing.verdict import NEAR_LOOP
 from torchbench_magic.timing.watched_objects import WatchedObjects
 
 from .build import Meanwhile, Snip, build

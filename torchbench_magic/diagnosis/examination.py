@@ -17,7 +17,7 @@ from torchbench_magic.counting.launch import program
 from torchbench_magic.cpp.build import find_toolchain
 from torchbench_magic.errors import Interrupted, MissingTool
 from torchbench_magic.process.contention import TICK, Contention, Counters, contention_between, machine_doubts
-from torchbench_magic.process.environment import affinity_text, read_environment, usable_cores
+from torchbench_magic.process.environment import read_environment
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress
 from torchbench_magic.process.machine import (
     THIS_MACHINE,
@@ -25,6 +25,7 @@ from torchbench_magic.process.machine import (
     NativeLibrary,
     SystemFiles,
     active_hooks,
+    affinity_text,
     cgroup_figures,
     clock_control,
     cpu_quota,
@@ -32,6 +33,7 @@ from torchbench_magic.process.machine import (
     memory_limit,
     native_libraries,
     throttled_share,
+    usable_cores,
 )
 
 from .findings import Diagnosis, Finding, SelfTest

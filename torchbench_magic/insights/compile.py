@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -32,9 +32,8 @@ _RESET = re.compile(r"\b(?:_dynamo|compiler)\.reset\(")
 _VOIDING = frozenset({"clock-set", "not-run", "no-steps"})
 
 
-def compile_silenced_by(profile: Profile) -> str:
-    """The kind of doubt that keeps these kinds from saying anything; empty where none does."""
-    return next((doubt.kind for doubt in profile.warnings if doubt.kind in _VOIDING), "")
+def compile_silenced_by(profile: Profile) -> bool:
+    return any(doubt.kind in _VOIDING for doubt in profile.warnings)
 
 
 def compiling_took(profile: Profile) -> list[Insight]:
@@ -163,14 +162,6 @@ def fell_back(profile: Profile) -> list[Insight]:
         cures = _cures_of_giving_up(of_it, why, is_limit=is_limit, is_earlier=is_earlier)
         found.append(_insight(profile, "fell-back", seconds, text, evidence, places, cures))
     return found
-
-
-COMPILE_KINDS: dict[str, Callable[[Profile], list[Insight]]] = {
-    "compiling": compiling_took,
-    "recompiles": recompiles,
-    "graph-break": graph_break,
-    "fell-back": fell_back,
-}
 
 
 # ---- cures --------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ works or is waited for, nothing is at stake.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 from torchbench_magic import units
@@ -138,17 +137,6 @@ def throttled(profile: Profile) -> list[Insight]:
         Cure("Raise the quota (`docker run --cpus`, `resources.limits.cpu`)."),
     )
     return _insight(profile, seen, text, profile.wall_time * share, cures)
-
-
-PROCESSOR_KINDS: dict[str, Callable[[Profile], list[Insight]]] = {
-    "contended": contended,
-    "oversubscribed": oversubscribed,
-    "gil-bound": gil_bound,
-    "lock-bound": lock_bound,
-    "serial": serial,
-    "waiting": waiting,
-    "throttled": throttled,
-}
 
 
 def _seen(profile: Profile, verdict: CoreVerdict) -> Concurrency | None:

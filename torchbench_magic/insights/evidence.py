@@ -16,9 +16,6 @@ from torchbench_magic.results import CodeLine
 if TYPE_CHECKING:
     import pandas as pd
 
-# ---- wording ---------------------------------------------------------------------------------------------------------
-# The parts of sentences that several kinds of insights share.
-
 LEAST_SHARE = 0.05
 """Of the wall time: below it nothing is said. Single runs differ by a few per cent (see `timing.intervals`), and who
 saves less than that would not see it."""

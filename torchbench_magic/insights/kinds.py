@@ -1,17 +1,19 @@
-"""All kinds of insights: looked for in a profile one by one, and sorted."""
+"""All kinds of insights in one list: looked for in a profile one by one, and sorted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 from torchbench_magic.profiling.profile import Profile, processor_silenced_by, silenced_by
 from torchbench_magic.results import Insight
 
-from .compile import COMPILE_KINDS, compile_silenced_by
+from .compile import compile_silenced_by, compiling_took, fell_back, graph_break, recompiles
 from .constant import constant
 from .copies import copies
-from .cores import PROCESSOR_KINDS
+from .cores import contended, gil_bound, lock_bound, oversubscribed, serial, throttled, waiting
 from .leak import leak
 from .operators import below_roof, memory_bound_run, page_fault, shape, slow_dtype
 from .optimizers import no_zero_grad, optimizer_loop
@@ -20,89 +22,96 @@ from .overhead import overhead
 from .peak import peak
 from .training import eval_mode, grad_unused, input_bound, loop_silenced_by, sync, transfer
 
-# ---- kinds -----------------------------------------------------------------------------------------------------------
-# The kinds of insights about memory, and what keeps them from speaking: doubts about bytes, never one about times.
-
-MEMORY_KINDS: dict[str, Callable[[Profile], list[Insight]]] = {"leak": leak, "peak": peak}
-
 _VOIDING = frozenset({"partial", "not-run", "no-steps", "events-lost", "events-dropped", "trace-mended"})
 
 
-def memory_silenced_by(profile: Profile) -> str:
-    """The kind of what keeps these kinds from speaking; empty where nothing does."""
-    kinds = [doubt.kind for doubt in profile.warnings if doubt.kind in _VOIDING]
-    if profile.partial:
-        kinds.append("partial")
-    return kinds[0] if kinds else ""
+def memory_silenced_by(profile: Profile) -> bool:
+    """Whether what is known of memory is spoiled: by doubts about bytes, never by one about times."""
+    return profile.partial or any(doubt.kind in _VOIDING for doubt in profile.warnings)
 
 
-# ---- found -----------------------------------------------------------------------------------------------------------
-# All insights of a profile: what each kind finds, the most at stake first.
+def lines_silenced_by(profile: Profile) -> bool:
+    """Whether the times of lines are spoiled: also where recording took most of the time."""
+    return bool(silenced_by(profile)) or profile.profiler_cost == "most"
 
-TRAINING_KINDS: dict[str, Callable[[Profile], list[Insight]]] = {
-    "input-bound": input_bound,
-    "optimizer-loop": optimizer_loop,
-    "no-zero-grad": no_zero_grad,
-    "grad-unused": grad_unused,
-    "eval-mode": eval_mode,
-    "sync": sync,
-    "transfer": transfer,
-}
-"""Those of a training loop. They know what the lines are for, and come before those that know only what these do."""
 
-ABOUT_RESULTS = frozenset({"no-zero-grad", "eval-mode"})
+loop_facts_silenced_by = partial(loop_silenced_by, of_facts=True)
+
+
+class Kind(NamedTuple):
+    """A kind of insight.
+
+    Attributes:
+        find: those of this kind in a profile.
+        silenced_by: what keeps it from speaking.
+        is_general: it knows what a line does and not what that is for: it is silent where others, which stand before
+            it, have said most of what it would say about the line.
+        is_of_memory: it is told after all that is about time.
+    """
+
+    find: Callable[[Profile], list[Insight]]
+    silenced_by: Callable[[Profile], object]
+    is_general: bool = False
+    is_of_memory: bool = False
+
+
+KINDS = (
+    Kind(contended, processor_silenced_by),
+    Kind(oversubscribed, processor_silenced_by),
+    Kind(gil_bound, processor_silenced_by),
+    Kind(lock_bound, processor_silenced_by),
+    Kind(serial, processor_silenced_by),
+    Kind(waiting, processor_silenced_by),
+    Kind(throttled, processor_silenced_by),
+    Kind(input_bound, loop_silenced_by),
+    Kind(optimizer_loop, loop_silenced_by),
+    Kind(no_zero_grad, loop_facts_silenced_by),
+    Kind(grad_unused, loop_facts_silenced_by),
+    Kind(eval_mode, loop_facts_silenced_by),
+    Kind(sync, loop_silenced_by),
+    Kind(transfer, loop_silenced_by),
+    Kind(constant, lines_silenced_by, is_general=True),
+    Kind(copies, lines_silenced_by, is_general=True),
+    Kind(slow_dtype, lines_silenced_by, is_general=True),
+    Kind(memory_bound_run, lines_silenced_by, is_general=True),
+    Kind(page_fault, lines_silenced_by, is_general=True),
+    Kind(shape, lines_silenced_by, is_general=True),
+    Kind(below_roof, lines_silenced_by, is_general=True),
+    Kind(numpy, lines_silenced_by, is_general=True),
+    Kind(python, lines_silenced_by, is_general=True),
+    Kind(
+        overhead, silenced_by, is_general=True
+    ),  # where recording took most, there were many small events: this says so
+    Kind(compiling_took, compile_silenced_by),
+    Kind(recompiles, compile_silenced_by),
+    Kind(graph_break, compile_silenced_by),
+    Kind(fell_back, compile_silenced_by),
+    Kind(leak, memory_silenced_by, is_of_memory=True),
+    Kind(peak, memory_silenced_by, is_of_memory=True),
+)
+"""Those that name one cause stand before those that name many: of two about the same seconds the first stays.
+Operations that become one write no memory between, so that its page faults go with it. What compiling took is no time
+of the lines' own, so it hides none."""
+
+_ABOUT_RESULTS = frozenset({"no-zero-grad", "eval-mode"})
 """Kinds that say what is wrong with the result: they are about no seconds that another kind could have."""
-
-ABOUT_FACTS = ABOUT_RESULTS | {"grad-unused"}
-"""Kinds that rest on what ran and not on how long it took: a busy machine does not silence them."""
-
-KINDS: dict[str, Callable[[Profile], list[Insight]]] = {
-    "constant": constant,
-    "copies": copies,
-    "slow-dtype": slow_dtype,
-    "memory-bound-run": memory_bound_run,
-    "page-fault": page_fault,
-    "shape": shape,
-    "below-roof": below_roof,
-    "numpy": numpy,
-    "python": python,
-    "overhead": overhead,
-}
-"""Those that name one cause before those that name many: of two about the same seconds the first stays. Operations
-that become one write no memory between, so that its page faults go with it."""
-
-STANDS_WITH_COST = frozenset({"overhead"})
-"""Kinds that speak where recording took most of the time: then there were about as many events as microseconds, and
-that they are small is what `overhead` says. It tells them by their number and takes the cost of recording off; the
-shares that the others rest on are spoiled."""
-
 _SAME = 0.5
 """Of the seconds of the more general one: from which on two insights about one line are about the same time."""
-
-
 _APART = {("page-fault", "below-roof")}
 """Kinds that share an operation's time out between them: none of it is told twice."""
 
 
 def insights_of(profile: Profile) -> tuple[Insight, ...]:
-    """See `Profile.insights`. Those about memory come after those about time, `leak` before `peak`."""
+    """See `Profile.insights`."""
     kept: list[Insight] = []
     of_memory: list[Insight] = []
-    if not memory_silenced_by(profile):
-        of_memory = [each for kind in MEMORY_KINDS.values() for each in kind(profile)]
-    compiled: list[Insight] = []
-    if not compile_silenced_by(profile):
-        compiled = [each for kind in COMPILE_KINDS.values() for each in kind(profile)]
-    if not processor_silenced_by(profile):
-        kept = [each for kind in PROCESSOR_KINDS.values() for each in kind(profile)]
-    for name, kind in TRAINING_KINDS.items():
-        if not loop_silenced_by(profile, of_facts=name in ABOUT_FACTS):
-            kept += kind(profile)
-    if not silenced_by(profile):
-        for name, kind in KINDS.items():
-            if profile.profiler_cost != "most" or name in STANDS_WITH_COST:
-                kept += [each for each in kind(profile) if not _is_said(each, kept)]
-    kept += compiled  # what compiling took is no time of the lines' own: neither hides the other
+    silenced = {silence: silence(profile) for silence in {kind.silenced_by for kind in KINDS}}
+    for kind in KINDS:
+        found = [] if silenced[kind.silenced_by] else kind.find(profile)
+        if kind.is_of_memory:
+            of_memory += found
+        else:
+            kept += [each for each in found if not (kind.is_general and _is_said(each, kept))]
     return _with_body(profile, [*sorted(kept, key=lambda each: -each.seconds), *of_memory])
 
 
@@ -116,6 +125,6 @@ def _with_body(profile: Profile, insights: list[Insight]) -> tuple[Insight, ...]
 
 def _is_said(insight: Insight, kept: list[Insight]) -> bool:
     """Whether those kept, about its lines, have half of its seconds already."""
-    about = [each for each in kept if each.kind not in ABOUT_RESULTS and (each.kind, insight.kind) not in _APART]
+    about = [each for each in kept if each.kind not in _ABOUT_RESULTS and (each.kind, insight.kind) not in _APART]
     said = sum(each.seconds for each in about if set(each.places) & set(insight.places))
     return said >= _SAME * insight.seconds

@@ -85,8 +85,8 @@ def loop_facts(profile: Profile) -> LoopFacts | None:
     return LoopFacts(profile, inside, parts[parts["step"].isna()], phases, steps, profile.wall_time)
 
 
-def loop_silenced_by(profile: Profile, *, of_facts: bool = False) -> str:
-    """The kind of what keeps this profile from any insight on its loop; empty where nothing does.
+def loop_silenced_by(profile: Profile, *, of_facts: bool = False) -> bool:
+    """Whether something keeps this profile from any insight on its loop.
 
     As `profiling.profile.silenced_by`, but for what is about lines and operations: phases need neither.
 
@@ -94,12 +94,8 @@ def loop_silenced_by(profile: Profile, *, of_facts: bool = False) -> str:
         of_facts: what is asked for rests on what ran, not on how long it took.
     """
     about_lines = {"no-lines", "lines-lost", "lines-cut", "lines-of-functions", "host-memory"}
-    for doubt in profile.warnings:
-        if of_facts and doubt.kind in LOAD_KINDS:
-            continue
-        if doubt.kind in VOIDING - about_lines or doubt.kind == "phases-cut":
-            return doubt.kind
-    return "partial" if profile.partial else ""
+    voiding = (VOIDING - about_lines - (LOAD_KINDS if of_facts else frozenset())) | {"phases-cut"}
+    return profile.partial or any(doubt.kind in voiding for doubt in profile.warnings)
 
 
 # ---- evaluation ------------------------------------------------------------------------------------------------------

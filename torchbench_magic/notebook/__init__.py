@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["load_ipython_extension", "unload_ipython_extension"]
-
 
 def load_ipython_extension(shell: Any) -> None:
     """``%load_ext torchbench_magic``: takes the names ``timer``, ``tprofile``, ``tcompare`` and ``tdoctor``, whoever

@@ -21,9 +21,6 @@ from .sections import Section, has_code
 
 _COUNTS_FIRST = (9, 8)  # from this IPython on a cell is counted before `pre_run_cell` is called, not after it ran
 
-# ---- alignment -------------------------------------------------------------------------------------------------------
-# Which visible line each line of a transformed cell came from.
-
 
 def line_map(raw: Sequence[str], transformed: Sequence[str]) -> tuple[int, ...]:
     """For each transformed line the visible line it came from, from 1; rising.

@@ -39,10 +39,6 @@ if TYPE_CHECKING:
     from torchbench_magic.timing.across_runs import SideBy
     from torchbench_magic.timing.plan import Counting
 
-# ---- options ---------------------------------------------------------------------------------------------------------
-# The options of the magics, those of `%tprofile` at the end: each declared once, with its type, its reader
-# and its default.
-
 T = TypeVar("T")
 
 

@@ -20,41 +20,6 @@ from typing import Any, TypeVar
 from torchbench_magic.cell_text import Body, CellText
 from torchbench_magic.errors import BodyError
 
-__all__ = [
-    "CompiledBody",
-    "TransformAst",
-    "compile_body",
-    "copied_tree",
-    "ending_block",
-    "parse_body",
-    "with_value_taken",
-    "BY_TEXT",
-    "closed_over",
-    "codes_within",
-    "globals_assigned",
-    "globals_read",
-    "names_by",
-    "names_looked_up",
-    "names_used",
-    "notebook_functions",
-    "variables_read",
-    "wrapped_by",
-    "BoundNames",
-    "bound_names",
-    "calls_left",
-    "Loop",
-    "compile_loop",
-    "check_callable",
-    "kind_of_function",
-    "not_run",
-    "completed",
-    "Notebook",
-    "cell_of",
-    "close_book",
-    "notebook_now",
-    "open_book",
-]
-
 # ---- body ------------------------------------------------------------------------------------------------------------
 # From a piece of a cell's text to code that runs, with the cell's own file name and visible line numbers.
 #

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from torchbench_magic.results import Doubt
 
-from .environment import usable_cores
-from .machine import proc_text, thread_ids, thread_times
+from .machine import proc_text, thread_ids, thread_times, usable_cores
 
 # ---- contention as a result has it -----------------------------------------------------------------------------------
 # What else wanted the processor while something was measured.

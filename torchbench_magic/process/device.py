@@ -10,9 +10,6 @@ from typing import Any
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results import Doubt
 
-# ---- devices_in_use --------------------------------------------------------------------------------------------------
-# Which devices this process has put to work, told without waking one, and waiting until they are done.
-
 _traced: set[str] = set()
 """``"CUPTI"``, once a profiler that records kernels has run in this process."""
 

@@ -6,17 +6,14 @@ import math
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from .device import devices_in_use
-from .machine import THIS_MACHINE, Limit, SystemFiles, clock_control, cpu_quota, governor_text, native_libraries
-
-# ---- environment as a result has it ----------------------------------------------------------------------------------
-# Where a result was measured: versions, processor, threads, load.
+from .machine import affinity_text, clock_control, cpu_quota, governor_text, native_libraries, usable_cores
 
 
 @dataclass(frozen=True)
@@ -115,42 +112,6 @@ _PREFIXES = (
 """Variables that steer threads, libraries of mathematics, torch, allocators, and what is loaded before all others."""
 KERNEL = os.urandom(6).hex()
 """Tells this process, and its forks, from others: forks have its addresses."""
-
-
-def usable_cores(files: SystemFiles = THIS_MACHINE) -> int:
-    """Processors that this process may use at once: the affinity mask, cut by the cgroup's CPU quota.
-
-    ``os.cpu_count()`` is wrong in containers.
-    """
-    return cores_under(cpu_quota(files))
-
-
-def cores_under(quota: Limit) -> int:
-    """The same, where the quota is known already; takes some microseconds."""
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS, Windows
-        cores = os.cpu_count() or 1
-    return max(1, math.ceil(min(cores, quota.value))) if quota.is_set else cores
-
-
-def affinity_text() -> str:
-    """Numbers of the processors that this process may run on, as ``0-3,8``; empty where the system does not tell."""
-    try:
-        return ranges_text(os.sched_getaffinity(0))
-    except AttributeError:  # macOS, Windows
-        return ""
-
-
-def ranges_text(numbers: Iterable[int]) -> str:
-    """Whole numbers in the notation of Linux: ``0-3,8``."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
 
 
 @lru_cache(maxsize=1)

@@ -19,8 +19,14 @@ Answer = TypeVar("Answer")
 
 ARRAYS = frozenset(("cupy", "jax", "jaxlib", "numpy", "pandas", "polars", "scipy"))  # their shape is cheap to ask
 
+ABSENT = object()
+"""Stands for what an object does not keep."""
 class_dict = type.__dict__["__dict__"].__get__  # as the class holds it, whatever a metaclass says
 class_order = type.__dict__["__mro__"].__get__
+
+
+class TOO_MANY:  # noqa: N801  # a mark, as ABSENT is one
+    """Stands for what was too much to keep."""
 
 
 @functools.lru_cache(maxsize=2048)

@@ -10,7 +10,7 @@ import sys
 import threading
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -224,6 +224,42 @@ def _memory_of(files: SystemFiles, folder: str) -> tuple[float, str] | None:
         if text is not None and text.isdigit():
             return (int(text), f"{folder}/{name}: {text}") if int(text) < _NO_LIMIT else (math.inf, "")
     return None
+
+
+def usable_cores(files: SystemFiles = THIS_MACHINE) -> int:
+    """Processors that this process may use at once: the affinity mask, cut by the cgroup's CPU quota.
+
+    ``os.cpu_count()`` is wrong in containers.
+    """
+    return cores_under(cpu_quota(files))
+
+
+def cores_under(quota: Limit) -> int:
+    """The same, where the quota is known already; takes some microseconds."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        cores = os.cpu_count() or 1
+    return max(1, math.ceil(min(cores, quota.value))) if quota.is_set else cores
+
+
+def affinity_text() -> str:
+    """Numbers of the processors that this process may run on, as ``0-3,8``; empty where the system does not tell."""
+    try:
+        return ranges_text(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        return ""
+
+
+def ranges_text(numbers: Iterable[int]) -> str:
+    """Whole numbers in the notation of Linux: ``0-3,8``."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
 
 
 # ---- frequency -------------------------------------------------------------------------------------------------------

@@ -22,9 +22,6 @@ from .environment import Environment, read_environment
 from .interrupts import NO_PROGRESS, Progress
 from .machine import data_caches, user_cache_folder
 
-# ---- peaks as a result has them --------------------------------------------------------------------------------------
-# What a machine reaches at most: arithmetic by dtype, bandwidth by working set, and the call of the smallest op.
-
 _SLOW = 0.5
 """Of the peak of float32: below it a dtype is slower than a wider one by more than what converting may cost."""
 

@@ -27,9 +27,6 @@ from . import send_modules
 from .send_modules import ALL_NAMES, Loaded, contents, description, looked_up_names
 from .settings import modes
 
-# ---- purpose ---------------------------------------------------------------------------------------------------------
-# What variables travel for, and how an error says so.
-
 
 @dataclass(frozen=True)
 class Purpose:

@@ -20,30 +20,6 @@ from torchbench_magic.errors import Busy
 
 from .machine import HOOKS, called_by
 
-__all__ = [
-    "Kind",
-    "Role",
-    "on_off",
-    "of_torch",
-    "ProcessState",
-    "end_mode",
-    "inside_modes",
-    "modes",
-    "outside_modes",
-    "all_kinds",
-    "generators",
-    "generators_and_filters",
-    "in_words",
-    "put_generators_and_filters",
-    "put_settings",
-    "settings_in_words",
-    "unusual_settings",
-    "collector",
-    "measured_alone",
-    "preserved_state",
-    "set_threads",
-]
-
 # ---- state_kind ------------------------------------------------------------------------------------------------------
 # One kind of state of the process: how it is read, put back, and told in words.
 

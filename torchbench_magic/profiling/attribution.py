@@ -17,7 +17,7 @@ from torchbench_magic.profiling.memory.record import HostMemory
 from .call_tree_tables import inclusive
 from .events import ON_DEVICE, Events
 from .line_events import LineRecord
-from .recording import Scripted
+from .scripted import Scripted
 from .segments import NO_LINE, Codes, LineTree, Segments, ThreadJoin, ancestors, lay_over, nest, repeats, replay
 
 # ---- gradients -------------------------------------------------------------------------------------------------------

@@ -15,9 +15,6 @@ from .events import Events
 from .module_calls import ModuleRecord
 from .segments import LineTree, Nesting, Slices, ThreadJoin, ancestors, lay_over, nest
 
-# ---- tree_frames -----------------------------------------------------------------------------------------------------
-# The call tree as it grows: finds, or makes, the frame for a stack.
-
 KINDS = ("thread", "function", "line", "module", "op", "python")
 THREAD, FUNCTION, LINE, MODULE, OP, RANGE = range(len(KINDS))
 

@@ -36,7 +36,8 @@ from .kineto import Kineto
 from .line_events import LEAVE, SUSPEND, entered_code
 from .module_calls import ModuleRecord
 from .options import ProfileOptions
-from .recording import RecordedRun, read_scripted
+from .recording import RecordedRun
+from .scripted import read_scripted
 from .segments import NO_LINE, Codes, nest
 from .sources import Cells, CodeSources, ProfiledBody
 from .trace import EVENT_COLUMNS, KINDS, NODE_COLUMNS, SEGMENT_COLUMNS, Source, Trace, Track, compact

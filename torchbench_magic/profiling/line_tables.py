@@ -21,9 +21,6 @@ from .schema import LINE_COLUMNS, OP_COLUMNS, frame_of
 from .segments import NO_LINE, ancestors
 from .trace import Source
 
-# ---- line_rows -------------------------------------------------------------------------------------------------------
-# The rows of ``.lines``: which nodes of the line tree are the same line.
-
 Line = tuple[str | None, int, int]
 """(source_id, line, thread); source_id None and line 0 for a thread's time on no line."""
 

@@ -41,9 +41,6 @@ from torchbench_magic.show.table import (
 from .call_tree_tables import ops_by_stack
 from .profile import Profile
 
-# ---- place_names -----------------------------------------------------------------------------------------------------
-# How places, names and shapes are written, the same in every table of a profile.
-
 
 def op_text(op: str) -> str:
     """The name as it is shown: the engine's own frames lose their long prefix, a kernel that torch.compile fused is

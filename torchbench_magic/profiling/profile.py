@@ -16,7 +16,7 @@ import pandas as pd
 from torchbench_magic.process.contention import Contention
 from torchbench_magic.process.environment import Environment
 from torchbench_magic.process.memory import LARGE, give_back, give_back_if_due, give_back_with
-from torchbench_magic.process.values import Value
+from torchbench_magic.process.value_changes import Value
 from torchbench_magic.profiling.cores.table import Concurrency
 from torchbench_magic.profiling.efficiency.table import Efficiency
 from torchbench_magic.profiling.loops.phases import empty_phases, phases_of
@@ -393,7 +393,7 @@ def silenced_by(profile: Profile) -> str:
     """The kind of what keeps this profile from any insight; empty where nothing does.
 
     Besides doubts: work on a device (``device``): the host runs ahead of it, and what it saves need not be saved.
-    Recording that took most of the time is a matter of each kind, see `insights.kinds.STANDS_WITH_COST`.
+    Recording that took most of the time is a matter of each kind, see `insights.kinds.KINDS`.
     """
     for doubt in profile.warnings:
         if doubt.kind in VOIDING:

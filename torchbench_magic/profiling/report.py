@@ -17,7 +17,8 @@ from torchbench_magic.process.compile_watch import switched_off
 from torchbench_magic.process.contention import contention_between
 from torchbench_magic.process.environment import read_environment
 from torchbench_magic.process.inputs import inputs_of
-from torchbench_magic.process.values import Values, values_of, variable_of, without_changed
+from torchbench_magic.process.value_changes import variable_of
+from torchbench_magic.process.values import Values, values_of, without_changed
 from torchbench_magic.profiling.compiling.table import (
     cells_compiled,
     compilation_tables,
@@ -45,9 +46,6 @@ from .sources import Cells, CodeSources, ProfiledBody, sources_of
 from .tables import lay_out
 from .trace import share_of_devices
 from .warnings import doubts_of_holders, find_doubts
-
-# ---- profile_of_run --------------------------------------------------------------------------------------------------
-# From a finished run to a `Profile`.
 
 
 @dataclass(frozen=True, eq=False)

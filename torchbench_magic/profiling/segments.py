@@ -17,9 +17,6 @@ from torchbench_magic.process.dynamo import is_compiled
 from .file_texts import Statements
 from .line_events import LEAVE, RESUMED, SOMEWHERE, SUSPEND, Stream, entered_code
 
-# ---- segments --------------------------------------------------------------------------------------------------------
-# From streams of line events to a tree of lines, and to the line that is active at any moment of a thread.
-
 NO_LINE = -1
 _INLINE = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})  # 3.11 gives them their own frame
 _PARTS = _INLINE - {"<genexpr>"}

@@ -175,10 +175,6 @@ class Trace:
         return list(dict.fromkeys(track.device for track in self.tracks if track.device))
 
 
-# ---- source_texts ----------------------------------------------------------------------------------------------------
-# The texts that the lines of a profile stand in.
-
-
 @dataclass(frozen=True)
 class Source:
     """The text that the lines of a profile stand in: a cell, or a file.

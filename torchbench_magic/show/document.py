@@ -14,9 +14,6 @@ from typing import Literal
 
 from .table import Table
 
-# ---- document --------------------------------------------------------------------------------------------------------
-# What every result looks like, top to bottom: the sentence, the tables, the doubts, the footer.
-
 MOST_DOUBTS = 2
 """Doubts that are shown at once. A reader of five reads none."""
 

@@ -19,7 +19,7 @@ from torchbench_magic.counting.counts import Counts
 from torchbench_magic.errors import InputError
 from torchbench_magic.process.contention import Contention, joined_contention, load_differences
 from torchbench_magic.process.environment import Environment, common_environment
-from torchbench_magic.process.values import uncompared, words_for
+from torchbench_magic.process.value_changes import uncompared, words_for
 from torchbench_magic.results import Doubt
 
 from .comparison import Comparison
@@ -27,7 +27,7 @@ from .counted_rows import key_of_row
 from .identity import SourceDiff, environment_differences, given_label, identity_differences, likeness, source_diffs
 from .intervals import ALPHA, Interval, median_interval
 from .process_ratios import assumes_normal, least_processes, over_processes
-from .samples import Subject
+from .samples import AXIS, Subject
 from .verdict import (
     RUNS,
     SPAN,
@@ -475,8 +475,6 @@ def with_kernels(made: Comparison, kernels: Sequence[Doubt]) -> Comparison:
 
 SideBy = Literal["description", "env"]
 
-AXIS = "result"
-"""Axis that names the result a row is from."""
 _RELABEL = "Code without a `--label` is identified by its text; with one, an edited alternative is still recognised."
 _SHOWS_ALL = "Without `--by env`, every run is a row."
 _OURS = frozenset(("differs", "no-counterpart", "not-compared", "other-load", "unpaired", "unpaired-verdict"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -15,8 +15,9 @@ from torchbench_magic.results import Doubt, most_important_first
 from torchbench_magic.show.document import Phrase, StyledText, backticked
 from torchbench_magic.show.table import BuiltColumn, Cell, Column, float_or_none
 
-from .across_runs import AXIS
 from .comparison import Comparison
+from .samples import AXIS
+from .scaling import THREADS
 from .used_up import said
 from .warnings import BUSY_PRESSURE, row_names, still_valid
 
@@ -151,6 +152,19 @@ def alternative_name(comparison: Comparison, row: int) -> str:
     if subject.place is not None and subject.place.why_not and not subject.stmt:
         return "all"
     return subject.description or code_title(subject.stmt) or "statement"
+
+
+def fixed_text(fixed: Iterable[tuple[str, Any]]) -> str:
+    """``2 threads, mode = sum``."""
+    words = []
+    for name, value in fixed:
+        if name == THREADS:
+            words.append(f"{value} thread{'' if value == 1 else 's'}")
+        elif name in ("env", "label", "sub_label", "device"):
+            words.append("no env" if value is None else str(value))
+        else:
+            words.append(f"{name} {value}" if name in ("input", "run") else f"{name} = {value}")
+    return ", ".join(words)
 
 
 def placed_name(comparison: Comparison, row: int) -> str:

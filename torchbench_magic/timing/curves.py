@@ -16,7 +16,7 @@ from torchbench_magic.show.document import clipped
 from torchbench_magic.show.drawing import AxisScale, figure, literal, new_axes, scale_of, svg_text
 from torchbench_magic.show.palette import CURVE_HUES, GREY, letters, theme
 
-from .columns_view import alternative_name, placed_name
+from .columns_view import alternative_name, fixed_text, placed_name
 from .comparison import Comparison
 from .scaling import THREADS, Crossover, Curve, crossovers, main_axis, times_along
 
@@ -89,19 +89,6 @@ def axis_of(comparison: Comparison) -> str | None:
     if axis is None and comparison.frame[THREADS].nunique() > 1:
         return THREADS
     return axis
-
-
-def fixed_text(fixed: Iterable[tuple[str, Any]]) -> str:
-    """``2 threads, mode = sum``."""
-    words = []
-    for name, value in fixed:
-        if name == THREADS:
-            words.append(f"{value} thread{'' if value == 1 else 's'}")
-        elif name in ("env", "label", "sub_label", "device"):
-            words.append("no env" if value is None else str(value))
-        else:
-            words.append(f"{name} {value}" if name in ("input", "run") else f"{name} = {value}")
-    return ", ".join(words)
 
 
 @dataclass(frozen=True)

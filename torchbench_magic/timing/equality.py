@@ -15,25 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from torchbench_magic.process.held import is_a
-
-from .restore import ABSENT
-from .written_objects import TOO_MANY
-
-__all__ = [
-    "Gap",
-    "Numbers",
-    "Object",
-    "form",
-    "frame_parts",
-    "gap",
-    "gap_text",
-    "is_compared_by_value",
-    "is_equal",
-    "only_absolutely_close",
-    "tolerances_at",
-    "walk_both",
-]
+from torchbench_magic.process.held import ABSENT, TOO_MANY, is_a
 
 _FAR = 0.1
 """Of the largest value: numbers that differ by more agree by the absolute tolerance only."""

@@ -259,10 +259,6 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-# ---- points_asked ----------------------------------------------------------------------------------------------------
-# The points that ``--sweep`` and ``--fuzz`` ask for together.
-
-
 def points_of(
     sweep: Sequence[str], fuzz: str | None, namespace: Mapping[str, Any], *, seed: int | None = None, cuda: bool = False
 ) -> Sequence[Point]:

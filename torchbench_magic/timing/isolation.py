@@ -13,12 +13,11 @@ from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from torchbench_magic.process.code import codes_within, names_by
-from torchbench_magic.process.held import is_module, is_plain_tensor
+from torchbench_magic.process.held import ABSENT, is_module, is_plain_tensor
 from torchbench_magic.process.reach import Found, ReachedObject, dict_of, is_users_class, is_users_module
 from torchbench_magic.process.settings import Kind, ProcessState, Role, in_words
 from torchbench_magic.results import Doubt
 
-from .restore import ABSENT
 from .written_objects import Keyed, always, of_class, of_dict, of_function, places_of
 
 # ---- switches --------------------------------------------------------------------------------------------------------

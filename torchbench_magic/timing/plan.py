@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
     from .samples import Clock
 
-# ---- plan ------------------------------------------------------------------------------------------------------------
-# The plan of a timing: what the options ask for, after they were read; typed and frozen.
-
 Processes = int | Literal["auto"]
 MOST_PROCESSES = 1000
 MOST = 10**12

@@ -11,18 +11,17 @@ from typing import Any
 
 from torchbench_magic.errors import OptionError
 from torchbench_magic.printable import printable_lines
-from torchbench_magic.process.values import changing_variables
+from torchbench_magic.process.value_changes import changing_variables
 from torchbench_magic.show import markdown
 from torchbench_magic.show.document import MOST_DOUBTS, Document, Phrase, StyledText, clipped, plain
 from torchbench_magic.show.json_output import finite_number, plain_value
 from torchbench_magic.show.table import Table
 
-from .across_runs import AXIS
 from .columns_view import alternative_name, doubt_lines, doubts_in_order, measured
 from .comparison import Comparison
 from .identity import source_id
 from .levers_view import levers_recommended
-from .samples import AS_IT_IS, Subject, are_tried
+from .samples import AS_IT_IS, AXIS, Subject, are_tried
 from .view import document
 
 # ---- repeat_cell -----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchbench_magic.process.held import (
+    ABSENT,
     asked,
     elements,
     has_values,
@@ -355,9 +356,6 @@ def _class_of(module: str, name: str) -> Any:
 # the user's names and the optimizer refer to stays what it was. Whether a tensor changed is told by its in-place
 # version where the code's operations count it; some do not (running statistics of a batch norm, state of a fused
 # optimizer, whatever goes through ``.data``): these are found by comparing values, where there is time for it.
-
-
-ABSENT = object()
 
 
 @dataclass

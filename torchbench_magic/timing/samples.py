@@ -16,16 +16,18 @@ import pandas as pd
 from torchbench_magic.arrays import Floats, Ints
 from torchbench_magic.process.contention import Contention
 from torchbench_magic.process.environment import EnginePlace, Environment
-from torchbench_magic.process.values import Value
+from torchbench_magic.process.value_changes import Value
 
 from .intervals import Look, median_interval
-from .verdict import Range
+from .verdict import NEAR_LOOP, Range
 
 # ---- trial -----------------------------------------------------------------------------------------------------------
 # What was seen of a lever besides its time: whether the result stayed the same, and what compiling took.
 
 AS_IT_IS = "as it is"
 """The alternative that levers are compared with: the body without any."""
+AXIS = "result"
+"""Axis that names the result a row is from."""
 
 Outcome = Literal["", "equal", "close", "differs"]
 
@@ -111,10 +113,6 @@ def with_compile_times(
 Clock = Literal["wall", "cpu", "device"]
 Language = Literal["python", "c++"]
 
-NEAR_LOOP: Mapping[Language, float] = {"python": 20e-9, "c++": 1e-9}
-"""Seconds a call below which a body is near the loop's own cost (Python's is 4 ns and known to about 1 ns, C++'s is a
-clock cycle or two) and gets no verdict."""
-
 
 @dataclass(frozen=True)
 class Subject:
@@ -133,7 +131,7 @@ class Subject:
             words: shapes, dtypes, devices, lengths, plain numbers; None where it was not recorded.
         given: the same of what the notebook gave, before the setup; not what the setup, a sweep or a fuzzer made.
         values, given_values: what else it read then, and of what the notebook gave: numbers, texts and containers in
-            dicts, classes, modules and instances; see `process.values`. None where it was not recorded.
+            dicts, classes, modules and instances; see `process.value_changes`. None where it was not recorded.
         first_call: the very first call, compiling and loading included; never a sample.
         warmup_calls: calls until the time and the page faults of a call had settled.
         loop_overhead: what the loop costs a call; it is taken out of the samples.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from types import CodeType, FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchbench_magic.cell_text import Body, source_id_of
 from torchbench_magic.process.code import (
@@ -28,14 +28,17 @@ from torchbench_magic.process.held import code_digest
 from torchbench_magic.process.inputs import inputs_of
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress
 from torchbench_magic.process.settings import outside_modes, settings_in_words
-from torchbench_magic.process.values import SETTING, Values, values_of, variable_of, without_changed
+from torchbench_magic.process.value_changes import SETTING, variable_of
+from torchbench_magic.process.values import Values, values_of, without_changed
 from torchbench_magic.results import Doubt
 
-from .comparison import Comparison
 from .plan import Counting, Plan
 from .samples import Subject
 from .sweep import Point
 from .timed_loop import Block
+
+if TYPE_CHECKING:
+    from .comparison import Comparison
 
 # ---- timing_task -----------------------------------------------------------------------------------------------------
 # Everything that stays the same at every point of a sweep: plan, setup, names, clocks.

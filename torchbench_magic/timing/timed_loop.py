@@ -15,10 +15,7 @@ from torchbench_magic.process.contention import Clocks
 from torchbench_magic.process.interrupts import interrupt_of, interrupts_let_through
 from torchbench_magic.process.settings import outside_modes
 
-from .samples import NEAR_LOOP
-
-# ---- blocks ----------------------------------------------------------------------------------------------------------
-# What is run between two readings of the clocks.
+from .verdict import NEAR_LOOP
 
 REPLICAS = 8
 """Copies of each block. Two compilations of one source differ by up to 0.15 %: a random copy a block averages it."""

@@ -23,8 +23,8 @@ from torchbench_magic.printable import printable
 from torchbench_magic.show import markdown, renderers, torch_results
 from torchbench_magic.show.document import Document, Phrase
 
-from .across_runs import AXIS
 from .comparison import Comparison
+from .samples import AXIS
 
 UNLIKE = 0.25
 """Repetitions whose medians differ by more are not merged: torch's limit of "significant environmental influence"."""

@@ -35,7 +35,7 @@ on why repeating the run counts for more than repeating within it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
@@ -49,6 +49,9 @@ Verdict = Literal["faster", "slower", "same", "undecided"]
 VERDICTS = get_args(Verdict)
 """Of a row that is compared with another one; the other one's is ``baseline``."""
 
+NEAR_LOOP: Mapping[str, float] = {"python": 20e-9, "c++": 1e-9}
+"""Seconds a call below which a body is near the loop's own cost (Python's is 4 ns and known to about 1 ns, C++'s is a
+clock cycle or two) and gets no verdict."""
 WINDOWS = 6
 """Windows into which one run is cut at least."""
 WINDOW = 0.033

@@ -16,9 +16,8 @@ from torchbench_magic import units
 from torchbench_magic.show.document import Phrase, Style, StyledText, clipped, clipped_apart, code
 from torchbench_magic.show.table import Axis, BuiltColumn, Cell, Column, Tone
 
-from .columns_view import process_dots
+from .columns_view import fixed_text, process_dots
 from .comparison import Comparison
-from .curves import fixed_text
 from .intervals import APART, confidence_of_ranges
 from .samples import are_speeds
 from .scaling import Crossover, crossovers

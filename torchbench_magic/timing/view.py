@@ -39,6 +39,7 @@ from .columns_view import (
     compiled_definition,
     contaminated,
     doubt_lines,
+    fixed_text,
     in_how_many,
     measured,
     nothing_done,
@@ -46,7 +47,6 @@ from .columns_view import (
     was_compiled,
 )
 from .comparison import Comparison
-from .curves import fixed_text
 from .samples import are_tried
 from .scaling import ThreadCurve, ThreadPoint, thread_curves
 from .verdict_words import ratio_columns, ratio_definition

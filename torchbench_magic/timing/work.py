@@ -56,8 +56,6 @@ from .work_state import (
     state_of,
 )
 
-__all__ = ["LONG", "VALUE", "Finding", "Probe"]
-
 LINES, OPERATORS = 20_000, 5_000
 """Lines and Python calls, and operators, that are recorded of one call: some 100 ms at most."""
 LOST, MOST = 0.4, 0.5

@@ -26,28 +26,13 @@ import numpy as np
 
 from torchbench_magic.process.code import names_used
 from torchbench_magic.process.frame_owner import is_users_file
-from torchbench_magic.process.held import has_values, is_plain_tensor, shape_of
+from torchbench_magic.process.held import ABSENT, has_values, is_plain_tensor, shape_of
 from torchbench_magic.process.reach import attributes_held, is_users_class, is_users_module
 from torchbench_magic.process.settings import generators
 
 from .equality import is_compared_by_value, is_equal
 from .iterators import is_cursor, is_used_up
-from .restore import ABSENT, generator_state
-
-__all__ = [
-    "Kept",
-    "Left",
-    "Reached",
-    "Seen",
-    "extent",
-    "generators_among",
-    "is_switch",
-    "plain_label",
-    "reach",
-    "seen_of",
-    "share_of",
-    "state_of",
-]
+from .restore import generator_state
 
 _MOST_OBJECTS, _DEEPEST, _MOST_ITEMS = 3_000, 9, 200
 _SAMPLE = 4_096

@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import Any
 
 from torchbench_magic.process.code import globals_assigned
-from torchbench_magic.process.held import class_attributes
+from torchbench_magic.process.held import ABSENT, TOO_MANY, class_attributes
 from torchbench_magic.process.reach import (
     Found,
     ReachedObject,
@@ -27,16 +27,10 @@ from torchbench_magic.process.reach import (
     slots_among,
 )
 
-from .restore import ABSENT
-
 _MOST_KEPT = 1_000_000
 """Items of an object that are noted; of a larger one the number is."""
 _MOST_TOLD = 10_000
 """Entries of one object that are told one by one."""
-
-
-class TOO_MANY:  # noqa: N801  # a mark, as ABSENT is one
-    """Stands for what was too much to keep."""
 
 
 class WrittenObjects:

@@ -28,7 +28,7 @@ from torchbench_magic.profiling.efficiency.judge import (
 )
 from torchbench_magic.profiling.efficiency.op_bytes import padded
 from torchbench_magic.profiling.efficiency.table import CLASSES, OpEfficiency
-from torchbench_magic.profiling.op_benchmark import RecordedCall
+from torchbench_magic.profiling.op_arguments import RecordedCall
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.profiler import profile
 from torchbench_magic.results import Doubt
@@ -243,9 +243,7 @@ def test_what_does_not_fit_into_the_memory_that_is_left_is_not_called(
 def test_words_of_onednn_are_kept_for_products_far_below(run: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge, "_MATTERS", 0.0)
     monkeypatch.setattr(judge, "once_more", lambda *_: MoreCalls(0.0, 0.0, 1.0, "matmul by ref"))
-    assert judged(run, FAST).efficiency.implementations == (
-        ("aten::mm", "[[400, 400], [400, 400]]", "matmul by ref"),
-    )
+    assert judged(run, FAST).efficiency.implementations == (("aten::mm", "[[400, 400], [400, 400]]", "matmul by ref"),)
 
 
 # ---- what is not there ----------------------------------------------------------------------------------------------

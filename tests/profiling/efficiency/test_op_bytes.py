@@ -12,7 +12,7 @@ from tests.profiling.profiling_text import profiled
 from torchbench_magic.process.peaks import Peaks
 from torchbench_magic.profiling.efficiency.op_bytes import OpWork, accounts_for, class_of, moved_by
 from torchbench_magic.profiling.efficiency.table import CLASSES
-from torchbench_magic.profiling.op_benchmark import RecordedCall
+from torchbench_magic.profiling.op_arguments import RecordedCall
 
 # ==== op bytes ========================================================================================================
 # Bytes of recorded calls: what an op has to read and write at least.

@@ -20,8 +20,7 @@ import numpy as np
 import pandas as pd
 
 from torchbench_magic.process.contention import CoreWait, contention_between
-from torchbench_magic.process.environment import cores_under
-from torchbench_magic.process.machine import THIS_MACHINE, Limit, SystemFiles, cgroup_figures, cpu_quota
+from torchbench_magic.process.machine import THIS_MACHINE, Limit, SystemFiles, cgroup_figures, cores_under, cpu_quota
 
 from .table import FEWEST, LEAST_WALL, TIMELINE_COLUMNS, Concurrency, CoreUse, verdict_of
 

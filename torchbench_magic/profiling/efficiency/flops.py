@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torchbench_magic.arrays import Bools, Ints
 from torchbench_magic.profiling.attribution import Joined
 from torchbench_magic.profiling.events import Events
-from torchbench_magic.profiling.op_benchmark import (
+from torchbench_magic.profiling.op_arguments import (
     ArgumentError,
     RecordedCall,
     Tensor,

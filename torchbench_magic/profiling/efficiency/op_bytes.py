@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torchbench_magic.process.peaks import Peaks
-from torchbench_magic.profiling.op_benchmark import (
+from torchbench_magic.profiling.op_arguments import (
     RecordedCall,
     Tensor,
     arguments_of,

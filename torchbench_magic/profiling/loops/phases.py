@@ -167,9 +167,6 @@ def is_most(some: int, of_all: int) -> bool:
     return (middle - spread) / (1 + square) > 0.5
 
 
-# ---- worker_shares ---------------------------------------------------------------------------------------------------
-# How busy each DataLoader worker was.
-
 WAITING, STARTING = "waiting for the loop", "starting the worker"
 """``function`` of rows of `Profile.workers` that are no work."""
 

@@ -31,9 +31,6 @@ from .phases import (
     step_seconds,
 )
 
-# ---- phases_table ----------------------------------------------------------------------------------------------------
-# The phases of a training loop in a clause of the sentence, a table and a line of the footer.
-
 _WORDS = {
     "input": "waits for input",
     "transfer": "moves tensors",
