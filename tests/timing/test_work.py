@@ -358,7 +358,8 @@ def test_names_that_are_put_back_are_told_where_a_call_that_goes_on_is_another(
 def test_a_list_that_keeps_a_result_of_each_call_is_told_with_what_it_holds() -> None:
     probe, _ = probed("xs = []; d = {}", "xs.append(1); clock.work(10); d['a'] = 1")
     assert probe.finding is None
-    assert [one.evidence for one in probe.clauses] == [f"`xs` grew to {PLAIN + 3 + 6:,} items"]  # six to put it to the test
+    put_to_the_test = 6
+    assert [one.evidence for one in probe.clauses] == [f"`xs` grew to {PLAIN + 3 + put_to_the_test:,} items"]
 
 
 def test_recording_a_line_takes_what_it_takes_and_not_what_a_thousand_do() -> None:

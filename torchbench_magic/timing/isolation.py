@@ -374,8 +374,8 @@ def _token(value: object) -> object:
 #
 # Grad and inference mode, dtype and threads, which are read in a quarter of a microsecond, are exchanged always, the
 # others once they were seen to change: all are read after the first call of each alternative, after its warm-up, and
-# every 50 ms from then on. Where one leaves gradients and another one leaves none, each finds its own: adding to them is
-# other work than making them.
+# every 50 ms from then on. Where one leaves gradients and another one leaves none, each finds its own: adding to them
+# is other work than making them.
 
 _ALWAYS = ("inference mode", "grad mode", "default dtype", "threads")
 _SILENT = ("generator", "gradient")

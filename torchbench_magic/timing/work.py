@@ -63,8 +63,9 @@ LOST, MOST = 0.4, 0.5
 MORE, ONCE = 1.5, 2.0
 """Times as much work, or time, that is more; times as long from setup's state as from the present one, that the first
 call did what later ones do not."""
-NOISE, COLD, WAITED = 3e-6, 5e-5, 1e-3
-"""Seconds that are not told apart; that the Python of a cold operator counts for at most; from which a line waited."""
+NOISE, COLD, WAITED = 1e-5, 5e-5, 1e-3
+"""Seconds that are not told apart, since a single call finds its caches cold; that the Python of a cold operator counts
+for at most; from which a line waited."""
 PUT_BACK, GROWN = "put-back", "grown"
 VALUE = "__tb_value"
 """The name that the value of the code is bound to in a recorded call."""
@@ -363,7 +364,8 @@ class Finding:
     """What is said of an alternative.
 
     Attributes:
-        how: "less", later calls lack work; "more", each call does more; "part", "time": a doubt only; `PUT_BACK`, `GROWN`: a clause.
+        how: "less", later calls lack work; "more", each call does more; "part", "time": a doubt only; `PUT_BACK` and
+            `GROWN`: no doubt of the times.
         evidence: a clause.
     """
 
