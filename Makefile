@@ -19,10 +19,10 @@ demo: .venv/for-demo ## run the quickstart in a session of its own, print its ta
 	@$(PY) -m torchbench_magic demo
 
 test: debian lint ## lint, all that is determined, and one of each real component; five minutes
-	$(PY) -m pytest -m "not slow and not timed" $(SIDE_BY_SIDE)
+	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE)
 
-test-slow: debian .venv/for-slow-tests ## the rest: with a real kernel, browser, compiler, valgrind or cluster, and the timed ones
-	$(PY) -m pytest -m "slow or timed" $(SIDE_BY_SIDE)
+test-slow: debian .venv/for-slow-tests ## the rest: with a real kernel, browser, compiler, valgrind or cluster
+	$(PY) -m pytest -m slow $(SIDE_BY_SIDE)
 
 # make soak N=5 TIER=slow; MORE=1 adds to the runs that the file has; BUSY=0 without other load, PAUSES=1 stops the processes of the tests at random moments
 N ?= 20
