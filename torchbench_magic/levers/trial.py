@@ -160,10 +160,9 @@ class _ReadyBodies(PythonBodies):
         inputs = made.watched.inputs
         if inputs is not None:
             inputs.written, inputs.rewritten = self._seen.written, self._seen.rewritten
-        quiet = [block if not at else _Quiet(block) for at, block in enumerate(made.blocks)]
-        for probe in made.probes[1:]:
+        for probe in made.probes[1:]:  # the first calls; of others all output is dropped, and what drops it takes time
             probe.block = _Quiet(probe.block)
-        return replace(made, blocks=quiet, doubts=[*self._seen.doubts, *made.doubts])
+        return replace(made, doubts=[*self._seen.doubts, *made.doubts])
 
     def facts(self, name: str) -> Mapping[str, Any]:
         return {**super().facts(name), "trial": self._seen.trials.get(name, Trial())}
@@ -403,7 +402,7 @@ class Trials:
         if own is not None and change.finish is not None:
             change.finish(own)
         transform: Callable[[ast.Module], ast.Module] | None = None
-        if change.around is not None:
+        if change.each_call:
             entered = f"__tb_lever_{len(self.shared)}"
             self.shared[entered] = names[entered] = change.around  # the run's own copy of the names
 
@@ -411,7 +410,7 @@ class Trials:
                 return _within(entered, tree)
 
         labels = {f"{name} ({lever.name})": value for name, value in change.names.items()}
-        return Variant(own, transform, change.before, labels)
+        return Variant(own, transform, change.before, None if change.each_call else change.around, labels)
 
     def _try(
         self, task: Task, lever: Lever, change: Change, calls: CellCalls, site: Site, baseline: CallOutcome | None
