@@ -389,6 +389,8 @@ class Trials:
             except Exception as error:  # noqa: BLE001  # the user's code runs as it is: this is the lever's doing
                 self.left_out[lever.name] = f"it raised {type(error).__name__}{_first_line(error)}"
             cell.put_back()  # a lever may hide from the search what its calls changed
+        if site.draws:
+            self._say_what_was_drawn()
         self._say_what_was_left_out(task)
 
     @property
@@ -522,6 +524,21 @@ class Trials:
                 {"names": list(found)},
             )
         )
+
+    def _say_what_was_drawn(self) -> None:
+        """The seed is the same, and fills memory in its order: in another layout dropout drops other elements."""
+        found = [name for name, one in self.trials.items() if one.result == "differs" and not one.differs_in]
+        if found:
+            what = ", ".join(map(_quoted, found))
+            self.doubts.append(
+                Doubt(
+                    "not-compared",
+                    f"The cell draws random numbers. Under {what} the same numbers may fall on other elements, so"
+                    " `differs` does not say whether anything else changes.",
+                    "Try it without them, such as after `model.eval()`, and see whether the result still differs.",
+                    {"names": found},
+                )
+            )
 
     def _say_what_is_kept(self, labels: Sequence[str]) -> None:
         if labels:
