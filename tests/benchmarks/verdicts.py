@@ -1,7 +1,7 @@
 """Are the verdicts of ordinary cells right, idle and beside busy processes, at 1 and 2 threads, and when do they come?
 
-``python tests/benchmarks/verdicts.py [SECTION ...]`` runs some sections only: planted, same, neighbours, regions,
-families, power, seconds. Each prints a table and writes ``results/verdicts_SECTION.json``.
+``python tests/benchmarks/verdicts.py [SECTION ...]`` runs some sections only: planted, same, levers, neighbours,
+regions, families, power, seconds. Each prints a table and writes ``results/verdicts_SECTION.json``.
 
 "Busy" is one process beside that computes without an end for each state but ``seconds``, which also knows five. Trials
 called idle during which others took more than 0.15 cores are made again (``timing.Trials``).
@@ -38,6 +38,9 @@ NAMES: dict[str, Any] = {
     "x": torch.randn(10_000, 64),
     **{f"e{i}": torch.randn(50_000) for i in range(3)},
     "e": torch.randn(100_000),
+    "numpy": np,
+    "a": np.random.default_rng(0).random((64, 64)),
+    "v": np.random.default_rng(0).random(12_000),
 }
 STATES = (("idle", 0), ("busy", 1))
 DECIDED = ("faster", "slower")
@@ -50,6 +53,14 @@ TWINS = {
     "exp 300 000": ("z.exp()", "( z.exp() )"),
     "Python loop": ("for i in range(1000): pass", "for j in range(1000):\n    pass"),
 }
+
+# What no setting of torch changes, and what is tried on it
+UNTOUCHED = {
+    "NumPy matmul 64": "a @ a",
+    "NumPy exp 12 000": "numpy.exp(v)",
+    "Python loop": "for i in range(3000): pass",
+}
+IDLE_LEVERS = ("no_grad", "inference_mode", "threads", "matmul-medium", "flush-denormal")
 
 # Eight bodies at two threads, each against a second text of it
 EIGHT = {
@@ -142,6 +153,31 @@ def same() -> int:
             ]
             print(title, dict(counts), flush=True)
     return record("verdicts_same", figures, min_run_time=0.05, max_run_time=0.5, disturbed=thrown, bodies=list(TWINS))
+
+
+def levers() -> int:
+    """Levers that change nothing for the cell, which reads a Linear and leaves it alone: how often is one called faster
+    or slower?"""
+    figures, trials_each = [], 4
+    for state, busy in STATES:
+        trials, by_lever = Trials(bool(busy)), {lever: Counter[str]() for lever in IDLE_LEVERS}
+        with busy_processes(busy):
+            for text in UNTOUCHED.values():
+                for lever, counts in by_lever.items():
+                    for _ in range(trials_each):
+                        result = trials.make(
+                            lambda text=text, lever=lever: compare({"cell": f"lin\n{text}"}, globals=NAMES, try_=lever)
+                        )
+                        counts[_verdict(result)] += 1
+        n = trials_each * len(UNTOUCHED)
+        for lever, counts in by_lever.items():
+            false, title = sum(counts[word] for word in DECIDED), f"{lever}: false verdicts, of {n}, {state}"
+            figures += [
+                Figure(title, false, "trials", at_most=1),
+                Figure("  said to be the same", counts["same"], "trials"),
+            ]
+            print(title, dict(counts), flush=True)
+    return record("verdicts_levers", figures, trials=trials_each, cells=list(UNTOUCHED))
 
 
 def neighbours() -> int:
@@ -379,7 +415,7 @@ def _threads(count: int) -> str:
     return f"{count} thread{'s' * (count > 1)}"
 
 
-SECTIONS = {f.__name__: f for f in (planted, same, neighbours, regions, families, power, seconds)}
+SECTIONS = {f.__name__: f for f in (planted, same, levers, neighbours, regions, families, power, seconds)}
 
 
 def main() -> int:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -79,6 +82,72 @@ def reasons(result: Comparison) -> dict[str, str]:
     return found
 
 
+# ---- what a lever costs by itself ------------------------------------------------------------------------------
+
+
+class Machine(FakeClock):
+    """A call takes 100 us; 20 more after something was entered, or grad mode switched off."""
+
+    __module__ = "time"
+    is_cold, had_grad = False, True
+
+    def call(self) -> None:
+        self.work(120 if self.is_cold or self.had_grad > torch.is_grad_enabled() else 100)
+        self.is_cold, self.had_grad = False, torch.is_grad_enabled()
+
+    @contextmanager
+    def entered(self, *given: Any) -> Iterator[None]:
+        self.work(30)
+        self.is_cold = True
+        yield
+
+
+@dataclass
+class Changing:
+    """A lever that does so."""
+
+    to_do: Change
+    name: str = "changing"
+
+    def change(self, site: Site) -> Change:
+        return self.to_do
+
+
+def under(machine: Machine, to_do: Change, monkeypatch: pytest.MonkeyPatch, **plan: Any) -> Any:
+    monkeypatch.setitem(trial.LEVERS, "changing", lambda: Changing(to_do))
+    names: dict[str, Any] = {"clock": machine, "torch": torch, "__name__": "__main__"}
+    given = {"number": None, "repeat": None, "min_run_time": 0.05, **plan}
+    return row(in_names(names, "clock.call()", "changing", is_fake=True, **given), "changing")
+
+
+@pytest.mark.parametrize("number", [None, 1, 2, 50])
+def test_what_switches_a_lever_on_and_what_that_leaves_cold_is_not_timed(
+    number: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine()
+    for to_do in (Change(around=machine.entered), Change(before=partial(torch.set_grad_enabled, False))):
+        found = under(machine, to_do, monkeypatch, number=number)
+        assert found[["ratio", "verdict"]].tolist() == [1, "same"]
+    assert torch.is_grad_enabled()
+
+
+def test_no_output_is_dropped_around_single_blocks_of_a_lever(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine()
+    monkeypatch.setattr(trial, "dropped_output", machine.entered)
+    assert under(machine, Change(), monkeypatch)[["ratio", "verdict"]].tolist() == [1, "same"]
+
+
+def test_grad_modes_are_entered_once_a_block_and_autocast_in_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    for lever, ratio in (("inference_mode", 1), ("no_grad", 1), ("bf16", 1.5)):
+        machine = Machine()
+        mode = {"bf16": "autocast"}.get(lever, lever)
+        monkeypatch.setattr(torch, mode, lambda *given, machine=machine, **more: machine.entered())
+        names: dict[str, Any] = {"clock": machine, "w": torch.ones(3, requires_grad=True), "__name__": "__main__"}
+        result = in_names(names, "w\nclock.call()", lever, is_fake=True, number=8)
+        monkeypatch.undo()
+        assert row(result, lever)["ratio"] == pytest.approx(ratio)
+
+
 # ---- ratios, results ------------------------------------------------------------------------------------------
 
 
@@ -148,6 +217,16 @@ def test_a_lower_precision_is_held_against_its_own_tolerance() -> None:
 def test_random_numbers_are_the_same_under_each_lever() -> None:
     result = tried("drop(x)", "inference_mode", setup="drop = nn.Dropout(0.5)\nx = torch.ones(1000)")
     assert row(result, "inference_mode")["result"] == "equal"
+
+
+def test_numbers_that_may_have_been_drawn_in_another_order_are_said_where_a_result_differs() -> None:
+    """48 elements that fall alike in both orders: once in 2 ** 40 runs."""
+    setup = "conv = nn.Conv2d(3, 3, 1)\ndrop = nn.Dropout(0.5)\nx = torch.randn(1, 3, 4, 4)"
+    for body, is_said in (("drop(conv(x))", True), ("conv(x) + drop(torch.zeros(4))", False), ("conv(x)", False)):
+        result = tried(body, "channels_last", setup=setup)
+        assert (row(result, "channels_last")["result"] == "differs") is is_said, body
+        texts = [doubt.text for doubt in result.warnings if doubt.kind == "not-compared"]
+        assert [("random" in text, "`channels_last`" in text) for text in texts] == [(True, True)] * is_said
 
 
 def test_a_cell_that_does_not_repeat_itself_has_no_lever_recommended() -> None:

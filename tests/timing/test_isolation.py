@@ -163,6 +163,21 @@ def test_the_order_of_the_alternatives_does_not_matter() -> None:
 
 
 @pytest.mark.usefixtures("in_a_folder")
+@pytest.mark.parametrize("number", [None, 1, 2])
+def test_what_exchanging_a_setting_leaves_cold_is_not_timed(number: int | None) -> None:
+    """The first call after grad mode was switched off takes 120 us, others 100."""
+    clock, had_grad = FakeClock(), [True]
+
+    def work() -> None:
+        clock.work(120 if had_grad[0] > torch.is_grad_enabled() else 100)
+        had_grad[0] = torch.is_grad_enabled()
+
+    bodies = {"on": "work()", "off": "torch.set_grad_enabled(False); work()", "on again": "( work() )"}
+    result = timed(clock, bodies, names={"work": work, "torch": torch}, number=number)
+    assert result.frame["ratio"].tolist() == [1, 1, 1]
+    assert result.frame["verdict"].tolist() == ["baseline", "same", "same"]
+
+
 def test_threads_that_one_alternative_sets_are_its_own_at_each_thread_count() -> None:
     seen: dict[str, set[int]] = {"a": set(), "b": set()}
     bodies = {n: f"seen[{n!r}].add(torch.get_num_threads())\nclock.work(10)" for n in seen}

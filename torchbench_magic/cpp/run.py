@@ -333,6 +333,7 @@ class SnippetBlock:
 
     replicas = (None,)
     is_async = False
+    within = None
     near_loop = NEAR_LOOP["c++"]
 
     def __init__(self, loop: OpenLoop, device: int, silence: Silence) -> None:

@@ -6,6 +6,7 @@ import ast
 import hashlib
 import math
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -392,9 +393,8 @@ class CellCalls:
         return CallOutcome(made, state, seconds, written, dropped.detached(), printed.digest)
 
     def _run(self, names: dict[str, Any], limit_s: float | None) -> Any:
-        if limit_s is None:
-            return self._compiled.run(names)
-        with deadline(limit_s):
+        within = self._variant.within
+        with nullcontext() if within is None else within(), nullcontext() if limit_s is None else deadline(limit_s):
             return self._compiled.run(names)
 
     def _made(self, value: Any, names: dict[str, Any]) -> dict[str, Any]:

@@ -82,8 +82,9 @@ class Change:
     Attributes:
         names: variable -> what the cell is to find in its place.
         finish: given all names of the copy, functions of the notebook made anew over it, to change the last of them.
-        around: makes the context that every call runs in; None for none.
-        before: sets a setting of the process; called outside of the clocks.
+        around: makes the context that calls run in; None for none.
+        each_call: every call enters ``around`` anew, within the clocks: what it keeps until it is left is of one call.
+        before: sets a setting of the process; called once, outside of the clocks.
         precision: the dtype (of torch) at whose tolerance results are compared; None is that of the results.
         compiles: what is compiled at the first call, in words; empty for nothing.
         how: what to write in the cell to have it.
@@ -93,6 +94,7 @@ class Change:
     names: Mapping[str, Any] = field(default_factory=dict)
     finish: Callable[[dict[str, Any]], None] | None = None
     around: Callable[[], Any] | None = None
+    each_call: bool = False
     before: Callable[[], None] | None = None
     precision: Any = None
     compiles: str = ""
@@ -226,9 +228,10 @@ def copied_with(site: Site, convert: Callable[[Any], Any]) -> dict[str, Any]:
 
 
 # ---- entered_modes ---------------------------------------------------------------------------------------------------
-# Levers that are a mode which each call of the body runs in: a ``with`` around it, entered inside the clocks.
+# Levers that are a mode which the body runs in: a ``with`` around it. Grad modes are entered outside of the clocks, as
+# around a loop: entering one takes some microseconds, which would be a difference where the mode itself makes none.
 
-_NO_GRAPH = "its result has no graph for a backward pass"
+_NO_GRAPH = "its result has no graph for a backward pass; the time to enter the mode is not included"
 
 
 @dataclass(frozen=True)
@@ -271,7 +274,8 @@ def _without_gradients(site: Site) -> None:
 @dataclass(frozen=True)
 class Autocast:
     """``torch.autocast``: matrix products and convolutions in a shorter dtype. Their results have its precision: three
-    digits in bfloat16, four in float16, which also ends at 65 504.
+    digits in bfloat16, four in float16, which also ends at 65 504. Each call enters it: until it is left it keeps the
+    weights that were cast, and a step of training casts them anew.
 
     Attributes:
         name: ``bf16`` or ``fp16``.
@@ -297,7 +301,7 @@ class Autocast:
             raise DoesNotApply("training in float16 needs a GradScaler: write that as an alternative in a %%timer cell")
         around = partial(torch.autocast, device, dtype=self.dtype)
         how = f'with torch.autocast("{device}", dtype={self.dtype}):'
-        return Change(around=around, precision=self.dtype, how=how)
+        return Change(around=around, each_call=True, precision=self.dtype, how=how)
 
 
 # ---- layouts ---------------------------------------------------------------------------------------------------------

@@ -160,10 +160,9 @@ class _ReadyBodies(PythonBodies):
         inputs = made.watched.inputs
         if inputs is not None:
             inputs.written, inputs.rewritten = self._seen.written, self._seen.rewritten
-        quiet = [block if not at else _Quiet(block) for at, block in enumerate(made.blocks)]
-        for probe in made.probes[1:]:
+        for probe in made.probes[1:]:  # the first calls; of others all output is dropped, and what drops it takes time
             probe.block = _Quiet(probe.block)
-        return replace(made, blocks=quiet, doubts=[*self._seen.doubts, *made.doubts])
+        return replace(made, doubts=[*self._seen.doubts, *made.doubts])
 
     def facts(self, name: str) -> Mapping[str, Any]:
         return {**super().facts(name), "trial": self._seen.trials.get(name, Trial())}
@@ -390,6 +389,8 @@ class Trials:
             except Exception as error:  # noqa: BLE001  # the user's code runs as it is: this is the lever's doing
                 self.left_out[lever.name] = f"it raised {type(error).__name__}{_first_line(error)}"
             cell.put_back()  # a lever may hide from the search what its calls changed
+        if site.draws:
+            self._say_what_was_drawn()
         self._say_what_was_left_out(task)
 
     @property
@@ -403,7 +404,7 @@ class Trials:
         if own is not None and change.finish is not None:
             change.finish(own)
         transform: Callable[[ast.Module], ast.Module] | None = None
-        if change.around is not None:
+        if change.each_call:
             entered = f"__tb_lever_{len(self.shared)}"
             self.shared[entered] = names[entered] = change.around  # the run's own copy of the names
 
@@ -411,7 +412,7 @@ class Trials:
                 return _within(entered, tree)
 
         labels = {f"{name} ({lever.name})": value for name, value in change.names.items()}
-        return Variant(own, transform, change.before, labels)
+        return Variant(own, transform, change.before, None if change.each_call else change.around, labels)
 
     def _try(
         self, task: Task, lever: Lever, change: Change, calls: CellCalls, site: Site, baseline: CallOutcome | None
@@ -523,6 +524,21 @@ class Trials:
                 {"names": list(found)},
             )
         )
+
+    def _say_what_was_drawn(self) -> None:
+        """The seed is the same, and fills memory in its order: in another layout dropout drops other elements."""
+        found = [name for name, one in self.trials.items() if one.result == "differs" and not one.differs_in]
+        if found:
+            what = ", ".join(map(_quoted, found))
+            self.doubts.append(
+                Doubt(
+                    "not-compared",
+                    f"The cell draws random numbers. Under {what} the same numbers may fall on other elements, so"
+                    " `differs` does not say whether anything else changes.",
+                    "Try it without them, such as after `model.eval()`, and see whether the result still differs.",
+                    {"names": found},
+                )
+            )
 
     def _say_what_is_kept(self, labels: Sequence[str]) -> None:
         if labels:

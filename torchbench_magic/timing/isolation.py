@@ -522,6 +522,12 @@ class Isolation:
         self._current = key
         return rebuilt
 
+    def exchanges(self, keys: Sequence[int]) -> bool:
+        """Whether settings are exchanged between blocks of these, random numbers apart."""
+        settings = [i for i in self._watched if self._kinds[i].role != "generator"]
+        first, *others = (self._own[key] for key in keys)
+        return any(not self._kinds[i].same(own[i], first[i]) for own in others for i in settings)
+
     def _save(self, key: int) -> None:
         """Keep what this alternative left."""
         own, base = self._own[key], self._bases[key]

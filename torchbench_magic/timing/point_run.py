@@ -274,6 +274,7 @@ class PointRun:
             enter=self.isolation.enter,
             compiled=self.compiler.until_now,
             held_up=held_up,
+            exchanged=self.isolation.exchanges([entry.measurement for entry in entries]),
         )
         rounds = Rounds(entries, baseline, self.plan, self.samples, around, family=self._family)
         rounds.replanned = replanned

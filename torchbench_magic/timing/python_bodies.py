@@ -122,9 +122,7 @@ class PythonBodies:
                     objects.before_block,
                 )
             )
-        named = zip(task.bodies, blocks, strict=True)
-        started = [_Started(b, starts[name]) if name in starts else b for name, b in named]
-        return TimedBlocks(started, objects, doubts, probes)
+        return TimedBlocks(blocks, objects, doubts, probes)
 
     def _bound_before(self) -> dict[str, str]:
         """Name -> who bound it to what is not the notebook's: the setup, a sweep's axis, a fuzzer that drew it."""
@@ -141,7 +139,8 @@ class PythonBodies:
         transforms = [each for each in (task.transform_ast, by_variant, *more) if each is not None]
         transform = (lambda tree: reduce(lambda so_far, each: each(so_far), transforms, tree)) if transforms else None
         own = self.names if variant is None or variant.names is None else variant.names
-        return compile_block(body, own, flags=task.flags, transform_ast=transform)
+        within = variant.within if variant is not None else None
+        return compile_block(body, own, flags=task.flags, transform_ast=transform, within=within)
 
     def _tree(self, body: Body) -> ast.Module:
         return parse_body(body, flags=self.task.flags, transform_ast=self.task.transform_ast)
@@ -175,7 +174,8 @@ def with_value_kept(tree: ast.Module) -> ast.Module:
 
 
 class _Started(BlockAround):
-    """A block before which something is set, outside of its clocks."""
+    """A block before which something is set. It is that of the recorded calls, the first of which is the alternative's
+    first: from then on its settings are exchanged with those of the others, as whatever code sets is."""
 
     def __init__(self, block: Block, before: Callable[[], None]) -> None:
         self.block, self._before = block, before

@@ -42,7 +42,8 @@ the other alternative left them, which made the first block of a round up to 3 %
 PRIMED_NS, UNLIKE = 10_000_000, 1.05
 """Beside an alternative that is primed, or that is so many times slower or faster, every one is primed whose call is
 shorter than that: what starting a block cold costs (3 to 25 us) is spread over other numbers of calls, or is another
-share of another time. Blocks of 12 primed calls beside blocks of one that was not gave ratios 2.5 % too large."""
+share of another time. Blocks of 12 primed calls beside blocks of one that was not gave ratios 2.5 % too large.
+So it is where settings are exchanged between blocks."""
 PRIMING_NS = 100_000
 """All are primed for as long as the slowest of them takes a call, up to that: a call of 10 us warms less than one of
 100, and one call each made ten times `y + 1` 9.95 times as long (in the median; 10.00 since). Blocks of one alternative
@@ -167,15 +168,16 @@ def is_woken(entry: Entry) -> bool:
     return bool(entry.target_ns) and entry.seen_ns < WOKEN_NS
 
 
-def priming(entries: Sequence[Entry], *, held_up: bool = False) -> dict[int, int]:
+def priming(entries: Sequence[Entry], *, held_up: bool = False, exchanged: bool = False) -> dict[int, int]:
     """Untimed calls before a block, by measurement: of about as long a time for all that are primed.
 
     Args:
         held_up: other processes keep their threads waiting.
+        exchanged: see `Around`.
     """
     times = [e.call_ns for e in entries]
     is_unequal = max(times) > UNLIKE * min(times) or any(e.calls >= PRIMED_CALLS for e in entries)
-    is_unequal |= held_up and all(map(is_woken, entries))
+    is_unequal |= exchanged or (held_up and all(map(is_woken, entries)))
     primed = [e for e in entries if e.calls >= PRIMED_CALLS or (is_unequal and e.call_ns < PRIMED_NS)]
     warm_ns = min(max((e.call_ns for e in primed), default=0.0), PRIMING_NS)
     return {e.measurement: max(1, round(warm_ns / e.call_ns)) for e in primed}
@@ -240,6 +242,8 @@ class Around:
         compiled: how many compilations of torch.compile have ended until now, and how many frames it was given: those
             that it refuses, at a limit, are among the latter only.
         held_up: other processes keep torch's threads waiting for a core.
+        exchanged: before blocks settings are exchanged, or a mode is entered, which may cost one side more than the
+            other: an untimed call comes between that and the clock.
     """
 
     wall: Callable[[], int]
@@ -251,6 +255,7 @@ class Around:
     enter: Callable[[int], bool] = lambda measurement: False
     compiled: Callable[[], tuple[int, int]] = lambda: (0, 0)
     held_up: bool = False
+    exchanged: bool = False
 
 
 class _Part(NamedTuple):
@@ -301,7 +306,8 @@ class Rounds:
         for entry in filter(is_woken, entries) if self.held_up else ():
             entry.calls = max(entry.calls, WOKEN_CALLS)
         size_alike(entries, self.base)
-        self._primed = priming(entries, held_up=self.held_up) if self.before is None else {}
+        exchanged = around.exchanged or any(entry.block.within is not None for entry in entries)
+        self._primed = priming(entries, held_up=self.held_up, exchanged=exchanged) if self.before is None else {}
         for entry in entries:
             self._budget(entry)
         others = [e for e in entries if e is not self.base]

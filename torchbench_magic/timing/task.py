@@ -6,6 +6,7 @@ import ast
 import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from types import CodeType, FunctionType
@@ -66,13 +67,16 @@ class Variant:
     Attributes:
         names: what it finds in place of the run's names, all of them; None: the run's names.
         transform: applied to its tree, after that of the shell; None leaves it as it is.
-        before: called before each of its blocks, outside of the clocks, to have its settings; None sets nothing.
+        before: called before its first call to have its settings, which it keeps as it keeps those that its code sets;
+            None sets nothing.
+        within: makes the context that the calls of a block run in, entered outside of the clocks; None for none.
         copies: label -> object that it reads in place of one of the run's: put back before each block as those are.
     """
 
     names: dict[str, Any] | None = None
     transform: Callable[[Any], Any] | None = None
     before: Callable[[], None] | None = None
+    within: Callable[[], AbstractContextManager[object]] | None = None
     copies: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, cast
 
@@ -21,6 +22,7 @@ REPLICAS = 8
 """Copies of each block. Two compilations of one source differ by up to 0.15 %: a random copy a block averages it."""
 
 _Synchronize = Callable[[], object]
+_Mode = Callable[[], AbstractContextManager[object]]
 
 
 class Timeable(Protocol):
@@ -38,6 +40,10 @@ class Timeable(Protocol):
 
     @property
     def source(self) -> str: ...
+
+    @property
+    def within(self) -> _Mode | None:
+        """Makes the context that its calls run in, entered outside of the clocks, before the untimed calls."""
 
     def start(self, replica: int, calls: int, clocks: Clocks, sync: _Synchronize) -> Any: ...
 
@@ -69,6 +75,10 @@ class BlockAround:
     def source(self) -> str:
         return self.block.source
 
+    @property
+    def within(self) -> _Mode | None:
+        return self.block.within
+
     def start_empty(self, calls: int, clocks: Clocks, sync: _Synchronize) -> tuple[int, int]:
         return self.block.start_empty(calls, clocks, sync)
 
@@ -78,6 +88,7 @@ class Block(Loop):
     """A compiled cell, ready to run n times between two clock readings."""
 
     near_loop: ClassVar[float] = NEAR_LOOP["python"]
+    within: _Mode | None = None
 
     def start(self, replica: int, calls: int, clocks: Clocks, sync: _Synchronize) -> Any:
         """Run one block of ``calls``; (wall, cpu) in nanoseconds, or an awaitable of it when ``is_async``."""
@@ -96,10 +107,11 @@ def compile_block(
     *,
     flags: int = 0,
     transform_ast: TransformAst | None = None,
+    within: _Mode | None = None,
 ) -> Block:
-    """The block of a cell's text, see `compile_loop`."""
+    """The block of a cell's text, see `compile_loop`; its calls run ``within`` a context."""
     loop = compile_loop(body, namespace, flags=flags, transform_ast=transform_ast, replicas=REPLICAS)
-    return Block(**vars(loop))
+    return Block(**vars(loop), within=within)
 
 
 # ---- block_requests --------------------------------------------------------------------------------------------------
@@ -170,21 +182,24 @@ async def driven(steps: Steps[T], clocks: Clocks, sync: Callable[[], object], *,
             awaits = call.block.is_async
             if awaits and not may_await:
                 raise BodyError("the code awaits: time it in a notebook cell, where an event loop runs")
-            if call.primed:
-                begun = call.primed
-                with interrupts_let_through():
-                    primed = call.block.start(call.replica, call.primed, clocks, sync)
-                    _ = await primed if awaits else primed
-                made += call.primed
-            try:
-                begun = call.calls
-                with interrupts_let_through():
-                    started = call.block.start(call.replica, call.calls, clocks, sync)
-                    reading = await started if awaits else started
-            except Exception:
-                if not call.is_tried:
-                    raise
-                reading = FAILED
+            within = call.block.within
+            # once, so that nothing comes between the primed calls and the clock
+            with nullcontext() if within is None else within():
+                if call.primed:
+                    begun = call.primed
+                    with interrupts_let_through():
+                        primed = call.block.start(call.replica, call.primed, clocks, sync)
+                        _ = await primed if awaits else primed
+                    made += call.primed
+                try:
+                    begun = call.calls
+                    with interrupts_let_through():
+                        started = call.block.start(call.replica, call.calls, clocks, sync)
+                        reading = await started if awaits else started
+                except Exception:
+                    if not call.is_tried:
+                        raise
+                    reading = FAILED
             made += call.calls
             if awaits and clocks.wall() - let_run > _LOOP_EVERY_NS:
                 with interrupts_let_through():
