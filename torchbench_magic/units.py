@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 ZERO = "·"
@@ -128,6 +128,16 @@ def count(value: float | None) -> str:
     if value is None or math.isnan(value):
         return NOT_MEASURED
     return number(value, Scale(places=0), digits=None)
+
+
+def counted(number: int, word: str) -> str:
+    """``1 call``, ``2 000 calls``."""
+    return f"{count(number)} {word}{'' if number == 1 else 's'}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def percent(share: float | None, *, digits: int = 2) -> str:

@@ -158,7 +158,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
     old = '{"traceEvents": []}'
     (tmp_path / "trace.json").write_text(old)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chrome_trace, "_opened", lambda path, gzipped: Path("/dev/full").open("w"))  # noqa: SIM115
+        patch.setattr(chrome_trace, "opened_trace", lambda path, level: Path("/dev/full").open("w"))  # noqa: SIM115
         with pytest.raises(TraceError, match="the disk is full"):
             profile_of_two_kernels().export_trace(tmp_path / "trace.json")
     assert (tmp_path / "trace.json").read_text() == old

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import glob
-import gzip
-import io
 import json
 import os
 import re
@@ -13,7 +11,6 @@ import tempfile
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
@@ -29,7 +26,7 @@ from torchbench_magic.profiling.kineto import collector_paused
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.segments import ancestors, nest
 from torchbench_magic.profiling.trace import KINDS, Trace, line_ranges, node_sources
-from torchbench_magic.profiling.trace_file import TraceFile, is_own_frame
+from torchbench_magic.profiling.trace_file import TraceFile, is_own_frame, opened_trace
 from torchbench_magic.results import Doubt
 
 from .rank_analysis import CodePlace, RankRun, profile_of_ranks
@@ -442,23 +439,10 @@ def write_merged_trace(profile: RankProfile, path: str | os.PathLike[str], *, ov
     target = path_of(path, TraceError)
     if target.exists() and any(Path(file).exists() and target.samefile(file) for file in profile.files):
         raise TraceError(f"{target}: is the trace of one of the ranks; use another name")
-    with whole_file(path, TRACE, overwrite=overwrite) as part, _opened(part, packed=str(path).endswith(".gz")) as file:
+    level = _LEVEL if str(path).endswith(".gz") else 0
+    with whole_file(path, TRACE, overwrite=overwrite) as part, opened_trace(part, level) as file:
         _write(file, profile)
         file.flush()
-
-
-@contextmanager
-def _opened(path: Path, *, packed: bool) -> Iterator[IO[str]]:
-    if not packed:
-        with path.open("w", encoding="ascii", newline="\n") as file:
-            yield file
-        return
-    with (
-        path.open("wb") as raw,
-        gzip.GzipFile("", "wb", _LEVEL, raw, mtime=0) as inner,
-        io.TextIOWrapper(inner, encoding="ascii", newline="\n", write_through=False) as file,
-    ):
-        yield file
 
 
 def _write(file: IO[str], profile: RankProfile) -> None:

@@ -222,7 +222,7 @@ def counts_definition(counts: Counts) -> str:
     threads = sorted({key[2] for key in counts})
     at = "1 thread" if threads == [1] else "the row's thread count, the sum over threads, ±0.01 %"
     form = ", in torch's module form" if counts.form == "module" else ""
-    calls = f"{units.count(number)} call{'' if number == 1 else 's'}"
+    calls = units.counted(number, "call")
     has_symbols = all(one.stats.built_with_debug_symbols for one in counts.counted.values())
     bare = "" if has_symbols else " PyTorch was built without debug symbols: its functions have no source files."
     return (
@@ -235,7 +235,7 @@ def footer(diff: CountsDiff, alone: bool = True) -> Iterator[StyledText]:
     """How it was counted."""
     if diff.whole is not None and diff.layouts:
         moved = diff.whole.noise
-        layouts = f"{units.count(diff.layouts)} shifted memory layout{'' if diff.layouts == 1 else 's'}"
+        layouts = units.counted(diff.layouts, "shifted memory layout")
         by = f"changed the total by at most {exact_text(moved)}" if moved else "did not change the total"
         yield (Phrase(f"Noise: {layouts} {by}."),)
     if diff.applied:
@@ -249,7 +249,7 @@ def footer(diff: CountsDiff, alone: bool = True) -> Iterator[StyledText]:
     kind = "counts include what a function calls" if diff.inclusive else "self counts"
     threads = "1 thread" if diff.num_threads == 1 else f"{diff.num_threads} threads, their sum, ±0.01 %"
     form = "the form that is timed" if diff.form == "function" else "module form, as torch counts"
-    calls = f"{units.count(diff.number)} call{'' if diff.number == 1 else 's'} each"
+    calls = f"{units.counted(diff.number, 'call')} each"
     parts = (calls, "without the empty loop", kind, threads, form, "valgrind runs no AVX-512 kernels")
     yield (Phrase(" · ".join(parts)),)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -49,9 +49,9 @@ def compiling_took(profile: Profile) -> list[Insight]:
     by_function = _seconds_by_function(table)
     names = [f"`{name}` {units.seconds_text(took, digits=2)}" for name, took in by_function[:_MOST_NAMED]]
     more = len(by_function) - _MOST_NAMED
-    listed = _and(names) if more <= 0 else f"{', '.join(names)} and {more} more"
+    listed = units.listed(names) if more <= 0 else f"{', '.join(names)} and {more} more"
     frames = len(table) - int(_is_refused(table).sum())
-    what = f"{units.count(frames)} time{'' if frames == 1 else 's'}"
+    what = units.counted(frames, "time")
     text = f"torch.compile compiled {what}: {stake_text(seconds, profile.wall_time)}. {listed}."
     kinds = table["kind"][~_is_refused(table)].value_counts()
     evidence: dict[str, object] = {
@@ -289,10 +289,6 @@ def _of_reset(profile: Profile) -> str:
     if first["compile_id"].duplicated().any():  # the compiler counts from 0 again
         return "Reset the compiler less often: everything was compiled again after each reset in this run."
     return ""
-
-
-def _and(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def _call_lines(profile: Profile) -> tuple[CodeLine, ...]:

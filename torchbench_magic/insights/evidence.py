@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torchbench_magic import units
 from torchbench_magic.profiling.cost import MICROSECONDS
 from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.trace import line_label
 from torchbench_magic.results import CodeLine
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def _read(profile: Profile) -> Recorded:
     times = rows[["self_cpu_time", "python_time"]].fillna(0.0).to_numpy(float).tolist()
     lines = tuple(
         LineUse(
-            where=CodeLine(_label(profile, place), *place),
+            where=line_named(profile, *place),
             runs=ran,
             torch=torch,
             python=python,
@@ -264,6 +265,5 @@ def _values(column: pd.Series[Any]) -> list[Any]:
     return values.tolist()
 
 
-def _label(profile: Profile, place: _Place) -> str:
-    source = profile.sources.get(place[0])
-    return f"{source.label if source is not None else '?'}:{place[1]}"
+def line_named(profile: Profile, source_id: str, line: int) -> CodeLine:
+    return CodeLine(line_label(profile.sources, source_id, line), source_id, line)

@@ -20,7 +20,7 @@ from torchbench_magic.profiling.steps import highest_cycle
 from torchbench_magic.profiling.trace import Trace
 from torchbench_magic.results import CodeLine, Cure, Insight
 
-from .evidence import places_text
+from .evidence import line_named, places_text
 
 # ---- leak ------------------------------------------------------------------------------------------------------------
 # ``leak``: bytes that grow with each step, and bytes that only a notebook's own books keep; with who holds them.
@@ -283,11 +283,6 @@ def growing_lines(profile: Profile) -> Iterator[GrowingLine]:
             blocks, sizes = kept["block"].astype("int64").tolist(), kept["change"].astype("int64").tolist()
             where = line_named(profile, str(source_id), int(line))
             yield GrowingLine(where, str(device), _runs(profile, trace, repeating), tuple(blocks), tuple(sizes))
-
-
-def line_named(profile: Profile, source_id: str, line: int) -> CodeLine:
-    source = profile.sources.get(source_id)
-    return CodeLine(f"{source.label if source is not None else '?'}:{line}", source_id, line)
 
 
 def _repeating(trace: Trace, key: _Key) -> int:

@@ -18,7 +18,7 @@ from torchbench_magic.profiling.steps import highest_cycle
 from torchbench_magic.profiling.trace import Trace
 from torchbench_magic.results import CodeLine, Cure, Insight
 
-from .leak import line_named
+from .evidence import line_named
 
 # ---- peak_parts ------------------------------------------------------------------------------------------------------
 # What the peak of a device is made of: parameters, gradients, the optimizer's state, activations, temporaries.
@@ -339,17 +339,13 @@ def _insight(seen: _Seen, cures: tuple[Cure, ...]) -> Insight:
     said = [f"{units.percent(share)} % {part}{_whose(seen, part)}" for part, share in shares if share >= _NAMED]
     where = f" at `{seen.where}`" if seen.where is not None else ""
     device = "" if seen.device == "cpu" else f" of {seen.device}"
-    text = f"The peak of memory{device}{where}, {units.bytes_text(seen.nbytes)}, is {_listed(said)}."
+    text = f"The peak of memory{device}{where}, {units.bytes_text(seen.nbytes)}, is {units.listed(said)}."
     evidence: dict[str, object] = {"bytes_at_the_peak": seen.nbytes, "moment": seen.moment or "forward or other code"}
     evidence |= {f"share_{part.replace(' ', '_')}": share for part, share in shares}
     places = [seen.where] if seen.where is not None else []
     places += [line for part, line in seen.line.items() if _is_large(seen, part) and line not in places]
     at_stake = sum(share for part, share in shares if _is_large(seen, part)) * seen.nbytes
     return Insight("peak", 0.0, 0.0, text, evidence, tuple(places), cures, int(at_stake))
-
-
-def _listed(said: list[str]) -> str:
-    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
 
 
 def _whose(seen: _Seen, part: str) -> str:

@@ -27,7 +27,7 @@ from torchbench_magic.profiling.sources import call_name, place_in
 from torchbench_magic.profiling.trace import Trace, busy_stretches, host_waits
 from torchbench_magic.results import CodeLine, Cure, Insight
 
-from .evidence import LEAST_SECONDS, LEAST_SHARE, recorded_lines, stake_text
+from .evidence import LEAST_SECONDS, LEAST_SHARE, line_named, recorded_lines, stake_text
 
 # ---- loop_facts ------------------------------------------------------------------------------------------------------
 # What the kinds of a training loop share: its steps, the lines of its phases, and when nothing may be said of it.
@@ -64,8 +64,7 @@ class LoopFacts:
         return self.phases.groupby("step")["seconds"].sum()
 
     def line(self, source_id: object, line: object) -> CodeLine:
-        source = self.profile.sources.get(str(source_id))
-        return CodeLine(f"{source.label if source is not None else '?'}:{line}", str(source_id), int(str(line)))
+        return line_named(self.profile, str(source_id), int(str(line)))
 
     def lines(self, rows: pd.DataFrame) -> list[tuple[CodeLine, float]]:
         """(line, seconds) of rows, the most first."""
@@ -410,7 +409,7 @@ def sync(profile: Profile) -> list[Insight]:
         times = parent.where(np.append(is_op, False)[parent], -1 - counted.index.to_series()).nunique()
         if times < FEWEST or seconds < LEAST_SECONDS or seconds < LEAST_SHARE * wall:
             continue
-        where = _line(profile, trace.sources[source], line)
+        where = line_named(profile, trace.sources[source], line)
         text = (
             f"`{where}` makes the host wait for the device {units.count(times)} times, and then the device idles,"
             f" {stake_text(seconds, wall)}."
@@ -496,7 +495,7 @@ def transfer(profile: Profile) -> list[Insight]:
         seconds, calls = float(mine["time"].sum()), int(mine["calls"].sum())
         if calls < FEWEST or seconds < LEAST_SECONDS or seconds < LEAST_SHARE * wall:
             continue
-        where = _line(profile, source_id, line)
+        where = line_named(profile, source_id, line)
         text = (
             f"`{where}` copies unpinned memory to the device, {units.count(calls)} times, {stake_text(seconds, wall)}."
         )
@@ -507,8 +506,3 @@ def transfer(profile: Profile) -> list[Insight]:
         )
         found.append(Insight("transfer", seconds, seconds / wall, text, evidence, (where,), cures))
     return found
-
-
-def _line(profile: Profile, source_id: str, line: int) -> CodeLine:
-    source = profile.sources.get(source_id)
-    return CodeLine(f"{source.label if source is not None else '?'}:{line}", source_id, line)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import ast
 import base64
-import gzip
-import io
 import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -42,7 +38,7 @@ from .schema import LINE_COLUMNS, frame_of
 from .segments import Codes
 from .tables import lay_out
 from .trace import KINDS, Source, Trace, Track, line_ranges, node_sources
-from .trace_file import StoredTrace, TraceFile, is_own_frame, read_chrome_events, record_of_frames
+from .trace_file import StoredTrace, TraceFile, is_own_frame, opened_trace, read_chrome_events, record_of_frames
 
 # ---- chrome_trace ----------------------------------------------------------------------------------------------------
 # A profile as a Chrome trace: JSON for Perfetto, and for torch's own readers of such files.
@@ -77,24 +73,10 @@ def write_chrome_trace(profile: Profile, path: str | os.PathLike[str], *, overwr
     """See `Profile.export_trace`. What is there is replaced, at the end, at once."""
     if profile.trace is None:
         raise TraceError("this profile has no events over time, so there is no trace to export")
-    is_packed = os.fsdecode(path).endswith(".gz")
-    with whole_file(path, TRACE, overwrite=overwrite) as part, _opened(part, gzipped=is_packed) as file:
+    level = _LEVEL if os.fsdecode(path).endswith(".gz") else 0
+    with whole_file(path, TRACE, overwrite=overwrite) as part, opened_trace(part, level) as file:
         _write(file, profile, profile.trace)
         file.flush()  # what the disk has no room for is told here
-
-
-@contextmanager
-def _opened(path: Path, *, gzipped: bool) -> Iterator[IO[str]]:
-    if not gzipped:
-        with path.open("w", encoding="ascii", newline="\n") as file:
-            yield file
-        return
-    with (
-        path.open("wb") as raw,
-        gzip.GzipFile("", "wb", _LEVEL, raw, mtime=0) as packed,  # its header would hold the name of a passing file
-        io.TextIOWrapper(packed, encoding="ascii", newline="\n") as file,
-    ):
-        yield file
 
 
 def _write(file: IO[str], profile: Profile, trace: Trace) -> None:

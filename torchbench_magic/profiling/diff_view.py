@@ -33,6 +33,7 @@ from torchbench_magic.show.table import (
 from .diff import ProfileDiff
 from .lines_view import MOST_SHOWN, unfolding
 from .ops_view import op_text
+from .trace import line_label
 
 _ROWS = 40
 _LONGEST_NAME = 24
@@ -100,9 +101,9 @@ def place_in_other(diff: ProfileDiff, row: dict[str, Any]) -> str:
     profile = diff.baseline if gone else diff.other
     source_id = row["baseline_source_id"] if gone else row["source_id"]
     line = row["baseline_line"] if gone else row["line"]
-    source = profile.sources.get(source_id)
-    label = source.label if source is not None else "?"
-    return f"{label}:{line}" + (f" of {clipped(diff.names[0], _LONGEST_NAME)}" if gone else "")
+    return line_label(profile.sources, source_id, line) + (
+        f" of {clipped(diff.names[0], _LONGEST_NAME)}" if gone else ""
+    )
 
 
 def _lines(diff: ProfileDiff) -> Table | None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from torchbench_magic import units
 from torchbench_magic.cell_text import CellText
 from torchbench_magic.process.dynamo import RESUMED, is_compiled
 from torchbench_magic.process.reach import dict_of
@@ -530,7 +531,7 @@ def _names(codes: Sequence[CodeType]) -> str:
 def _listed(names: Sequence[str]) -> str:
     shown = [f"`{name}`" for name in names[:3]]
     shown += [f"{len(names) - 3} more"] if len(names) > 3 else []
-    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+    return units.listed(shown)
 
 
 def _without_text(codes: Sequence[CodeType]) -> str:

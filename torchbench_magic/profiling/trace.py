@@ -216,6 +216,12 @@ def node_sources(trace: Trace, sources: Mapping[str, Source]) -> list[Source | N
     return [sources.get(trace.sources[at]) if at >= 0 else None for at in trace.nodes["source"].tolist()]
 
 
+def line_label(sources: Mapping[str, Source], source_id: Any, line: Any) -> str:
+    """``In[3]:4``, or ``?:4`` of a source that is not there."""
+    source = sources.get(source_id)
+    return f"{source.label if source is not None else '?'}:{line}"
+
+
 def line_text(sources: Mapping[str, Source], source_id: Any, line: Any) -> str | None:
     """Text of a line of one of ``sources``; None for no line (NA), or of a source that is not there."""
     if pd.isna(source_id) or pd.isna(line) or source_id not in sources:

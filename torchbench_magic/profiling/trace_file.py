@@ -11,6 +11,7 @@ import sys
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -185,6 +186,21 @@ class TraceFile:
         self.mended += 1
         self._at = end.end()
         return value
+
+
+@contextmanager
+def opened_trace(path: Path, level: int) -> Iterator[IO[str]]:
+    """To be written, as gzip of that level; plain where it is 0."""
+    if not level:
+        with path.open("w", encoding="ascii", newline="\n") as file:
+            yield file
+        return
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile("", "wb", level, raw, mtime=0) as packed,  # its header would hold the name of a passing file
+        io.TextIOWrapper(packed, encoding="ascii", newline="\n") as file,
+    ):
+        yield file
 
 
 # ---- chrome_events ---------------------------------------------------------------------------------------------------

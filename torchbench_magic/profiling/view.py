@@ -32,7 +32,7 @@ from .ops_view import (
     sort_column,
 )
 from .profile import Profile
-from .trace import host_waits, idle_share, share_of_devices, waited_for
+from .trace import host_waits, idle_share, line_label, share_of_devices, waited_for
 
 # ---- device_clauses --------------------------------------------------------------------------------------------------
 # What a device did in a profile, in clauses of the sentence and a line of the footer: where the time depends on it,
@@ -57,7 +57,7 @@ def device_clause(profile: Profile) -> Iterator[Phrase]:
     if not by_line.max() > 0:
         return
     top: Any = by_line.idxmax()
-    yield from _doing(profile, top, _named(profile, *top), "launches")
+    yield from _doing(profile, top, line_label(profile.sources, *top), "launches")
     devices = trace.devices
     whose, which = (devices[0], "which is") if len(devices) == 1 else (f"{len(devices)} devices", "one of which is")
     mine, share = float(by_line.max()), float(by_line.max()) / whole
@@ -71,7 +71,7 @@ def device_clause(profile: Profile) -> Iterator[Phrase]:
     by_place = waits["seconds"].groupby(waits["node"].map(lambda node: _place_of_node(profile, node))).sum()
     if len(by_place) and by_place.max() >= _WORTH_SAYING * profile.wall_time:
         place: Any = by_place.idxmax()
-        where = _named(profile, *place) if place is not None and place[1] else ""
+        where = line_label(profile.sources, *place) if place is not None and place[1] else ""
         if where:
             yield Phrase("; the host waits for it at ")
             yield code(where)
@@ -92,7 +92,11 @@ def waiting_clause(profile: Profile, where: tuple[str, int], cost: float) -> str
         return ""
     part = "nearly all" if waited >= _NEARLY_ALL * cost else units.seconds_text(waited)
     launched = waited_for(profile.trace, mine)
-    what = f", for what {_named(profile, *launched)} launched" if launched is not None and launched != where else ""
+    what = (
+        f", for what {line_label(profile.sources, *launched)} launched"
+        if launched is not None and launched != where
+        else ""
+    )
     return f", {part} of it waiting for the device{what}"
 
 
@@ -121,11 +125,6 @@ def _place_of_node(profile: Profile, node: int) -> tuple[str, int]:
     assert profile.trace is not None
     source, line = profile.trace.nodes[["source", "line"]].to_numpy()[node].tolist()
     return (profile.trace.sources[source], line) if source >= 0 else ("", 0)
-
-
-def _named(profile: Profile, source_id: str, line: int) -> str:
-    source = profile.sources.get(source_id)
-    return f"{source.label if source is not None else '?'}:{line}"
 
 
 # ---- profile ---------------------------------------------------------------------------------------------------------
@@ -457,7 +456,7 @@ def _measured(profile: Profile) -> Iterator[str]:
     if profile.environment is not None:
         yield profile.environment.footer()
     if profile.n_events:
-        yield f"{units.count(profile.n_events)} event{'' if profile.n_events == 1 else 's'}"
+        yield units.counted(profile.n_events, "event")
     if profile.wall_time and profile.has_op_times and profile.lines["line"].notna().any():
         after = sum(float(str(each.facts["seconds"])) for each in profile.warnings if each.kind == "device-after")
         share = 100 * (1 - max(profile.not_attributed - after, 0.0) / profile.wall_time)

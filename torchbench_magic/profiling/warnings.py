@@ -487,7 +487,7 @@ def _forked(run: RecordedRun, joined: Joined) -> Doubt | None:
     if not len(mine):
         return None
     seconds = float(joined.self_time[mine].sum()) / 1e9
-    made = f"{units.count(len(mine))} op{'' if len(mine) == 1 else 's'}"
+    made = units.counted(len(mine), "op")
     of_pool = any(thread.segments.native_id in run.pool for thread in pool)
     if not of_pool and not joined.ops.is_named(FORKED.__eq__).any():
         return Doubt(

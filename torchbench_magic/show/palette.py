@@ -28,6 +28,8 @@ _COLOURS = {  # variables of the front ends, the first that is known; and what s
     "rule1": ("--jp-border-color1,var(--vscode-panel-border,", "#bfc3c8", "#4d5157"),
     "rule2": ("--jp-border-color2,var(--vscode-panel-border,", "#e3e5e8", "#2b2e32"),
 }
+UI_FONT = "var(--jp-ui-font-family,var(--vscode-font-family,sans-serif))"
+CODE_FONT = "var(--jp-code-font-family,var(--vscode-editor-font-family,monospace))"
 
 
 def theme(box: str, names: tuple[str, ...], own: str) -> str:
@@ -49,6 +51,6 @@ def mixed(hue: str, share: int = 84, ground: str = "ink0") -> str:
 def letters(box: str, strong: str = "i1") -> str:
     """Rules for the text of a picture: small and quiet, that of one class less so."""
     return (
-        f"{box} text{{fill:var(--ink2);font:11px var(--jp-ui-font-family,var(--vscode-font-family,sans-serif));"
+        f"{box} text{{fill:var(--ink2);font:11px {UI_FONT};"
         f"font-variant-numeric:tabular-nums}}{box} {strong}{{fill:var(--ink1)}}"
     )

@@ -123,7 +123,7 @@ def measurement(result: Measurement) -> Bundle:
         empty = "no sample was taken"  # its repr raises
         return _shown(Document("measurement", (name, Phrase(f": {empty}"))), empty)
     median, threads = float(np.median(times)), result.task_spec.num_threads
-    runs = f"{units.count(len(times))} block{'' if len(times) == 1 else 's'} of {units.count(result.number_per_run)}"
+    runs = f"{units.counted(len(times), 'block')} of {units.count(result.number_per_run)}"
     parts = [
         "median",
         f"IQR {units.percent(result.iqr / median)} %" if len(times) > 1 and median else "one sample: spread unknown",
@@ -173,7 +173,7 @@ def callgrind_stats(stats: CallgrindStats) -> Bundle:
     """The count, and the functions it is made of."""
     counts = stats.stats(inclusive=False)
     total = stats.counts(denoise=False)
-    runs = f"{units.count(stats.number_per_run)} run{'' if stats.number_per_run == 1 else 's'}"
+    runs = units.counted(stats.number_per_run, "run")
     name = clipped(stats.task_spec.title or stats.task_spec.summarize(), _LONGEST)
     figure = Phrase(units.count(total), "figure")
     sentence = (Phrase(name, "code"), Phrase("  "), figure, Phrase(f" instructions in {runs}", "quiet"))

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from torchbench_magic import units
 from torchbench_magic.errors import Interrupted, StoreError
 from torchbench_magic.process.environment import Environment
 from torchbench_magic.process.value_changes import changes_of, same_values, uncompared, words_for
@@ -95,10 +96,10 @@ def _of_environment(then: Environment, here: Environment) -> Iterator[str]:
 def _of_identity(wanted: Sequence[Subject], found: Sequence[Subject]) -> Iterator[str]:
     """Names, threads, point and code, then what the code reads where these are alike."""
     if _names(wanted) != _names(found):
-        yield f"the alternatives were {_listed(_names(found))}, are {_listed(_names(wanted))}"
+        yield f"the alternatives were {units.listed(_names(found))}, are {units.listed(_names(wanted))}"
         return
     if _threads(wanted) != _threads(found):
-        yield f"threads were {_listed(_threads(found))}, are {_listed(_threads(wanted))}"
+        yield f"threads were {units.listed(_threads(found))}, are {units.listed(_threads(wanted))}"
         return
     if len(wanted) != len(found):
         yield "its points were grouped differently"
@@ -129,7 +130,7 @@ def _of_subject(then: Subject, now: Subject) -> Iterator[str]:
         functions = dict(then.functions), dict(now.functions)
         every = sorted(functions[0].keys() | functions[1].keys())
         changed = [name for name in every if functions[0].get(name) != functions[1].get(name)]
-        yield f"{_listed([f'`{name}`' for name in changed])} {'was' if len(changed) == 1 else 'were'} edited"
+        yield f"{units.listed([f'`{name}`' for name in changed])} {'was' if len(changed) == 1 else 'were'} edited"
     yield from _of_inputs(then, now)
 
 
@@ -158,10 +159,6 @@ def _names(subjects: Sequence[Subject]) -> list[str]:
 
 def _threads(subjects: Sequence[Subject]) -> list[str]:
     return list(dict.fromkeys(str(subject.num_threads) for subject in subjects))
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _short(value: object) -> str:

@@ -294,25 +294,16 @@ def measured(comparison: Comparison) -> Iterator[str]:
     """Threads, device, versions, how long it took: only what the result knows."""
     environment, rows = comparison.environment, int((comparison.frame["samples"] > 0).sum())
     threads = sorted({int(n) for n in comparison.frame["num_threads"]})
-    yield f"{_listed(threads)} of {_counted(environment.usable_cores, 'thread')}"
+    yield f"{units.listed([*map(str, threads)])} of {units.counted(environment.usable_cores, 'thread')}"
     yield environment.footer()
     states = {subject.state for subject in comparison.subjects}
     if len(states) == 1 and (common := states.pop()):
         yield f"ran with {', '.join(common)}"
     yield from engines_at_work(comparison)
     if not math.isnan(comparison.elapsed):
-        yield f"{_counted(rows, 'measurement')} in {units.seconds_text(comparison.elapsed)}"
+        yield f"{units.counted(rows, 'measurement')} in {units.seconds_text(comparison.elapsed)}"
     if comparison.seed is not None:
         yield f"seed {comparison.seed}"
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{units.count(number)} {word}{'' if number == 1 else 's'}"
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    words = [str(number) for number in numbers]
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 # ---- compiled_columns ------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from torchbench_magic import units
 from torchbench_magic.errors import InputError, OptionError
 from torchbench_magic.show.document import clipped
 from torchbench_magic.show.drawing import AxisScale, figure, literal, new_axes, scale_of, svg_text
-from torchbench_magic.show.palette import CURVE_HUES, GREY, letters, theme
+from torchbench_magic.show.palette import CODE_FONT, CURVE_HUES, GREY, letters, theme
 
 from .columns_view import alternative_name, fixed_text, placed_name
 from .comparison import Comparison
@@ -50,7 +50,7 @@ _STYLE = (
     )
     + ".tb-curves svg{overflow:visible;flex:none}"
     + letters(".tb-curves", ".i1")
-    + ".tb-curves .nm{font-family:var(--jp-code-font-family,var(--vscode-editor-font-family,monospace))}"
+    + f".tb-curves .nm{{font-family:{CODE_FONT}}}"
     ".tb-curves .tk{stroke:var(--rule2)}.tb-curves .ax{stroke:var(--rule1)}"
     ".tb-curves .id{fill:none;stroke:var(--ink2);stroke-dasharray:2 3}"
     ".tb-curves .over{fill:var(--ink2);opacity:.09}"

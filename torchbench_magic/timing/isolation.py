@@ -12,6 +12,7 @@ from functools import lru_cache
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
+from torchbench_magic import units
 from torchbench_magic.process.code import codes_within, names_by
 from torchbench_magic.process.held import ABSENT, is_module, is_plain_tensor
 from torchbench_magic.process.reach import Found, ReachedObject, dict_of, is_users_class, is_users_module
@@ -601,7 +602,7 @@ class Isolation:
         for which in ({self._threads} & changed.keys(), changed.keys() - {self._threads}):
             if not which:
                 continue
-            words = _listed(in_words(self._kinds, values, base, which))
+            words = units.listed(in_words(self._kinds, values, base, which))
             who, when = ("The code", "after the run") if is_alone else (f"`{name}`", "before every block of the others")
             text = f"{who} runs with {words}: its own code sets this. It is restored {when}."
             if self._late & which:
@@ -624,7 +625,3 @@ class Isolation:
                 "",
                 {"setting": what},
             )
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -115,8 +115,8 @@ def _facts(comparison: Comparison) -> Iterator[Row]:
     scale = units.smallest_scale([median])
     times = comparison.call_times(0)
     number = int(record["number_per_run"])
-    calls = f"{units.count(number)} call{'' if number == 1 else 's'}"
-    blocks = f"{units.count(samples)} block{'' if samples == 1 else 's'} of {calls}"
+    calls = units.counted(number, "call")
+    blocks = f"{units.counted(samples, 'block')} of {calls}"
     spread = f"IQR {units.number(record['iqr'], scale)} {scale.unit}" if samples > 1 else "spread unknown"
     yield _fact("samples", blocks, spread, histogram(times, median, span_of([times])))
     for name, word in (("precision", "95 % interval in this run"), ("reproducibility", "reproducibility")):
@@ -137,7 +137,7 @@ def _facts(comparison: Comparison) -> Iterator[Row]:
     if not math.isnan(first):
         many = "over 1000" if first > 1000 * median else units.number(first / median, digits=2)
         times_median = f"{many} times the median; " if median else ""
-        settled = f"{times_median}settled after {units.count(warm)} call{'' if warm == 1 else 's'}"
+        settled = f"{times_median}settled after {units.counted(warm, 'call')}"
         yield _fact("first call", units.seconds_text(first), settled)
     compiling = comparison.subjects[0].compile_time
     if compiling >= 0:

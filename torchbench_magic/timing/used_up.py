@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torchbench_magic import units
 from torchbench_magic.results import Doubt
 
 from .samples import Subject
@@ -112,7 +113,7 @@ def _whose(subjects: Sequence[Subject], rows: Sequence[int]) -> str:
     if len(every) < 2 or len(names) == len(every) > 2:
         return ""
     shown = [f"`{name}`" for name in names[:_NAMED]] + [f"{len(names) - _NAMED} more"] * (len(names) > _NAMED)
-    return " of " + " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+    return f" of {units.listed(shown)}"
 
 
 def what_happened(how: str, name: str, whose: str = "") -> str:

@@ -111,7 +111,7 @@ def _source_change_said(name: str, lines: tuple[str, ...]) -> StyledText:
 
 
 def _lines(number: int) -> str:
-    return f"{units.count(number)} line{'' if number == 1 else 's'}"
+    return units.counted(number, "line")
 
 
 # ---- threads ---------------------------------------------------------------------------------------------------------

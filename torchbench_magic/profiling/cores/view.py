@@ -153,7 +153,7 @@ def cores_picture(profile: Profile) -> str:
     edges = [at * across for at in times]
     line = _HEIGHT * (1 - min(cores / top, 1.0))
     cut = " (cut off above)" if max(wanted) > top else ""
-    label = f"{units.count(cores)} core{'' if cores == 1 else 's'}"
+    label = units.counted(cores, "core")
     parts = [
         f'<defs><pattern id="{hatch}" {_HATCH}><line class="w" x1="0" y1="0" x2="0" y2="5"/></pattern></defs>',
         f'<path d="{_steps(edges, wanted, top)}" fill="url(#{hatch})"/>',

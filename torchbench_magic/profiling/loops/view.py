@@ -12,6 +12,7 @@ from torchbench_magic import units
 from torchbench_magic.process.contention import LOAD_KINDS
 from torchbench_magic.profiling.diff import ProfileDiff
 from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.trace import line_label
 from torchbench_magic.show.document import Phrase, StyledText, clipped, code, of_result
 from torchbench_magic.show.drawing import figure, round_ticks, svg_text, tenths
 from torchbench_magic.show.palette import GREY, HUES
@@ -85,7 +86,7 @@ def place_in_clause(profile: Profile) -> str | None:
 
 def _said_place(profile: Profile, top: StepShare) -> str | None:
     is_said = top.line is not None and top.line_share >= _MOST_OF_PHASE and (top.looks is None or is_most(*top.looks))
-    return _place(profile, top.source_id, top.line) if is_said else None
+    return line_label(profile.sources, top.source_id, top.line) if is_said else None
 
 
 def _first_step(profile: Profile) -> Outlier | None:
@@ -112,7 +113,7 @@ def _outlier(profile: Profile, outlier: Outlier, name: str = "") -> Iterator[Phr
         yield Phrase(" in other code")
     if outlier.line is not None:
         yield Phrase(" at ")
-        yield code(_place(profile, outlier.source_id, outlier.line))
+        yield code(line_label(profile.sources, outlier.source_id, outlier.line))
         source = profile.sources.get(str(outlier.source_id))
         text = source.line(outlier.line).strip() if source is not None else ""
         if text:
@@ -122,11 +123,6 @@ def _outlier(profile: Profile, outlier: Outlier, name: str = "") -> Iterator[Phr
 
 def _times(times: float) -> str:
     return f"{times:.1f}" if times < 9.95 else units.count(round(times))
-
-
-def _place(profile: Profile, source_id: str | None, line: int | None) -> str:
-    source = profile.sources.get(str(source_id))
-    return f"{source.label if source is not None else '?'}:{line}"
 
 
 def phases_table(profile: Profile) -> Table | None:
@@ -156,7 +152,7 @@ def phases_table(profile: Profile) -> Table | None:
 def _line(profile: Profile, each: StepShare) -> str:
     if each.line is None:
         return f"no line in {units.count(each.unseen)} of {units.count(each.looks[1])} samples" if each.looks else ""
-    place = _place(profile, each.source_id, each.line)
+    place = line_label(profile.sources, each.source_id, each.line)
     if each.looks is not None and each.looks[1] < FEWEST_LOOKS:
         some, of_all = (units.count(number) for number in each.looks)
         return f"{place}, {some} of {of_all} sample{'s' if each.looks[1] > 1 else ''}"
@@ -213,7 +209,7 @@ def _evaluated(profile: Profile) -> Iterator[StyledText]:
     passes = units.count(int(mine["calls"].sum()))
     yield (
         Phrase(f"Evaluation outside of the steps: {passes} forward passes, {units.seconds_text(seconds)} in them, at "),
-        code(_place(profile, mine["source_id"].iloc[0], mine["line"].iloc[0])),
+        code(line_label(profile.sources, mine["source_id"].iloc[0], mine["line"].iloc[0])),
         Phrase("." if len(mine) == 1 else " and other lines."),
     )
 

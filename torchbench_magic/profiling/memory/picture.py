@@ -22,7 +22,7 @@ from torchbench_magic.show.document import clipped
 from torchbench_magic.show.document_json import drawing_id, script_data
 from torchbench_magic.show.drawing import figure, round_ticks, svg_text
 from torchbench_magic.show.javascript import data_script, packed_text
-from torchbench_magic.show.palette import ALARM, GREY, HUES, letters, mixed, theme
+from torchbench_magic.show.palette import ALARM, GREY, HUES, UI_FONT, letters, mixed, theme
 
 from .allocations import peak_of
 
@@ -129,8 +129,7 @@ _STYLE = (
     ".tb-memory .pk{stroke:var(--more);stroke-dasharray:3 3}.tb-memory .at{stroke:var(--ink1)}"
     ".tb-memory .ly{fill:var(--memory)}"
     ".tb-memory .st{fill:var(--bg2)}"
-    ".tb-memory p{margin:0;min-height:17px;"
-    "font:11.5px/17px var(--jp-ui-font-family,var(--vscode-font-family,sans-serif));"
+    f".tb-memory p{{margin:0;min-height:17px;font:11.5px/17px {UI_FONT};"
     "color:var(--ink2);font-variant-numeric:tabular-nums}</style>"
 )
 

@@ -199,6 +199,6 @@ def _footer(profile: Profile, memory: pd.DataFrame, device: str) -> Iterator[Sty
         freed_by_it = units.bytes_text(older)
         before += f", {freed_by_it} of them freed by it" if before else f"; {freed_by_it} of older blocks were freed"
     yield (Phrase(f"Counted from {_start(profile)}{before}. torch's allocations only, each block on its line."),)
-    counted = f"{units.count(given)} allocation{'' if given == 1 else 's'}"
-    counted += f", {units.count(freed)} free{'' if freed == 1 else 's'}" if freed else ", none freed"
+    counted = units.counted(given, "allocation")
+    counted += f", {units.counted(freed, 'free')}" if freed else ", none freed"
     yield Phrase(f"{counted}. Each column of the picture shows its maximum. Changes: "), code(of_result(".memory"))

@@ -136,7 +136,7 @@ def thread_track(seen: Concurrency) -> str:
     """``threads on 2 cores``, and of how many is drawn where there were more."""
     most = _TALLEST * seen.use.cores
     cut = f", {units.count(most)} at most drawn" if int(_wanted(seen).max(initial=0)) > most else ""
-    return f"threads on {units.count(seen.use.cores)} core{'' if seen.use.cores == 1 else 's'}{cut}"
+    return f"threads on {units.counted(seen.use.cores, 'core')}{cut}"
 
 
 def _wanted(seen: Concurrency) -> Ints:
