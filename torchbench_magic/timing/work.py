@@ -63,7 +63,7 @@ LOST, MOST = 0.4, 0.5
 MORE, ONCE = 1.5, 2.0
 """Times as much work, or time, that is more; times as long from setup's state as from the present one, that the first
 call did what later ones do not."""
-NOISE, COLD, WAITED = 1e-5, 5e-5, 1e-3
+NOISE, COLD, WAITED = 2e-5, 5e-5, 1e-3
 """Seconds that are not told apart, since a single call finds its caches cold; that the Python of a cold operator counts
 for at most; from which a line waited."""
 PUT_BACK, GROWN = "put-back", "grown"
