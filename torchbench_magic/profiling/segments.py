@@ -86,6 +86,18 @@ class Segments:
         """Index of the segment active at each time; -1 before the first."""
         return np.searchsorted(self.start, times, side="right") - 1
 
+    def events_of(self, nodes: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Of each of so many nodes: how many line events, and how many beginnings and ends of frames, it paid for.
+
+        The line that runs as a frame begins or ends waits until that is written down; of a line event the line before
+        waits for one half, and the line itself for the other.
+        """
+        before = np.append(self.root, self.node[:-1]) if len(self.node) else self.node
+        is_line = np.diff(self.depth, prepend=0) == 0
+        halves = np.concatenate([before[is_line], self.node[is_line]])
+        counted = np.bincount(halves, minlength=nodes) / 2, np.bincount(before[~is_line], minlength=nodes)
+        return counted[0], counted[1].astype(np.float64)
+
 
 _Steps = dict[tuple[int, int], int]
 """Of one frame: (line before, line) -> node, where a line simply ran once more."""

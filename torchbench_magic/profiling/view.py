@@ -31,6 +31,7 @@ from .ops_view import (
     runs_text,
     sort_column,
 )
+from .cost import NOTICEABLE, added_factors
 from .profile import Profile
 from .trace import host_waits, idle_share, share_of_devices, waited_for
 
@@ -242,15 +243,63 @@ def _time_clause(profile: Profile, is_by_module: bool) -> Iterator[Phrase]:
         return
     elsewhere = _backward_elsewhere(profile)
     costs = [_own(record) + elsewhere.get(_where(record), 0.0) for record in lines]
-    cost = max(costs)
-    top = lines[costs.index(cost)]
+    at, shares = costs.index(max(costs)), None
+    if (found := without_recording(profile, lines, costs)) is not None:
+        at, perhaps, shares = found
+        if perhaps != at:
+            yield from _undecided(profile, lines[at], costs[at], lines[perhaps])
+            return
+    top, cost = lines[at], costs[at]
     yield from _doing(profile, _where(top), place_of(top), "takes")
-    yield Phrase(f" {percent_text(cost / profile.wall_time if profile.wall_time else 0.0)} % of the time")
-    yield Phrase(f" ({units.part_text(cost, profile.wall_time)})")
+    if shares is None:
+        yield Phrase(f" {percent_text(cost / profile.wall_time if profile.wall_time else 0.0)} % of the time")
+        yield Phrase(f" ({units.part_text(cost, profile.wall_time)})")
+    else:
+        low, high = map(percent_text, shares)
+        yield Phrase(f" {low} %" if low == high else f" {low} to {high} %")
+        yield Phrase(f" of the time without the profiler (with it: {units.part_text(cost, profile.wall_time)})")
     waits, caused = _waits(profile, top, cost), elsewhere.get(_where(top), 0.0)
     yield Phrase(waits or _split(cost, float_or_none(top["python_time"]) or 0.0, caused))
     if not waits and cost >= _MOST * profile.wall_time > 0:
         yield from _inside(profile, top, is_by_module, with_backward=caused > 0)
+
+
+def without_recording(
+    profile: Profile, lines: Sequence[Mapping[str, Any]], costs: Sequence[float]
+) -> tuple[int, int, tuple[float, float]] | None:
+    """Which of the lines takes most of the time without what recording added, which other one may (the same where it is
+    sure), and the least and the largest share of the first. None where recording added little.
+
+    It is sure where the line is the first both with the least and with the most that recording may have added: in
+    between, all times change evenly. What was added to nobody knows which line may have been added to the first.
+    """
+    added = [float_or_none(record["recording_time"]) or 0.0 for record in lines]
+    rest = profile.lines[profile.lines["line"].isna() & (profile.lines["thread"] == 0)]
+    on_none = float(rest["recording_time"].fillna(0.0).sum())
+    if sum(added) + on_none <= NOTICEABLE * profile.wall_time:
+        return None
+    recorded = max(range(len(costs)), key=costs.__getitem__)
+    rivals, shares = [], []
+    for factor in added_factors(profile):
+        left = [max(cost - factor * each, 0.0) for cost, each in zip(costs, added, strict=True)]
+        first = max(range(len(left)), key=left.__getitem__)
+        others = [at for at in range(len(left)) if at != first]
+        second = max(others, key=left.__getitem__, default=first)
+        least = max(left[first] - factor * on_none, 0.0)
+        rivals += [first, second] if left[second] > least else [first]
+        whole = profile.wall_time - sum(costs) + sum(left) - factor * on_none
+        shares += [seconds / whole if whole > 0 else 1.0 for seconds in (left[first], least)]
+    if len(set(rivals)) == 1:
+        return rivals[0], rivals[0], (max(min(shares), 0.0), min(max(shares), 1.0))
+    return recorded, next(at for at in reversed(rivals) if at != recorded), (0.0, 1.0)
+
+
+def _undecided(profile: Profile, top: Mapping[str, Any], cost: float, other: Mapping[str, Any]) -> Iterator[Phrase]:
+    """What is said where the profiler's own work decides which line is the first."""
+    yield Phrase("which line takes the most time is not known: with the profiler it is ")
+    yield code(place_of(top))
+    yield Phrase(f" ({units.part_text(cost, profile.wall_time)}), without it perhaps ")
+    yield code(place_of(other))
 
 
 def _doing(profile: Profile, where: tuple[str, int], name: str, what: str) -> Iterator[Phrase]:
