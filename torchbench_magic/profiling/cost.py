@@ -28,23 +28,25 @@ from .recording import SOURCE_MODULES, LineSource, RecordedRun, choose_line_sour
 # What recording adds to a run, per event: a table, and for lines a measurement in this process.
 #
 # The costs depend on the processor, on what else it does and on the Python, by a factor of two to three either way. Of
-# lines and calls, which dilate plain Python code most, they are measured as a run ends. In processor time: that moved by
-# less than a factor of two on a machine whose wall times moved by four; what the run itself waited for a core is known.
+# lines and calls, which dilate plain Python code most, they are measured as a run ends. In processor time: that moved
+# by less than a factor of two on a machine whose wall times moved by four; what the run itself waited for a core is
+# known.
 
 MICROSECONDS: Mapping[str, float] = {
     "op": 0.6,
     "shapes": 0.5,
     "allocation": 0.8,
     "line": 0.5,
-    "entry": 0.8,
+    "entry": 1.2,
     "call": 0.0,
     "module": 6.0,
 }
 """What recording adds, per event, in microseconds (2 shared cores, AMD EPYC, Python 3.11, torch 2.13): tiny ops, empty
 tensors and a loop of assignments, each run with and without (medians of 5; they moved by a factor of two to three).
-An entry is the beginning or the end of a recorded frame. Modules, measured anew as they are seen by the interpreter: 200
-layers that return their input, 20 times, 7 runs each way on an idle machine; 5.4 a call where the layers are torch's
-`Identity` (2.6 ... 8.0), and 7.8 with the one line of layers of one's own (6.3 ... 15.2), of which the line is 0.5."""
+An entry is the beginning of a recorded frame; its end costs as much as a line. Modules, measured anew as they are seen
+by the interpreter: 200 layers that return their input, 20 times, 7 runs each way on an idle machine; 5.4 a call where
+the layers are torch's `Identity` (2.6 ... 8.0), and 7.8 with the one line of layers of one's own (6.3 ... 15.2), of
+which the line is 0.5."""
 _ON_311 = {"call": 1.2}
 """On Python 3.11 a trace function sees each call of Python code that is not recorded; `sys.monitoring` does not."""
 
@@ -57,20 +59,23 @@ def microseconds_here() -> Mapping[str, float]:
 _FILE = "<what a line costs>"
 _LOOPS = """\
 def lines(times):
-    for _ in range(times):
-        pass
+    total = 0
+    for each in range(times):
+        total = total + each
 
 
 def calls(times):
-    for _ in range(times):
-        called()
+    total = 0
+    for each in range(times):
+        total = total + called(each)
 
 
-def called():
-    pass
+def called(each):
+    return each
 """
 _TIMES, _PASSES = 500, 5
-"""Of the loops, about 1 ms each; how often each is run both ways."""
+"""Of the loops, about 1 ms each; how often each is run both ways. Their lines are as long as lines usually are: on
+Python 3.11 each instruction of a traced line takes longer too."""
 
 
 def measured_microseconds(
@@ -90,8 +95,8 @@ def measured_microseconds(
     found = {name: [_added_by(names[name], new_source, clock) for _ in range(_PASSES)] for name in ("lines", "calls")}
     in_loop, in_calls = (statistics.median(seconds for seconds, _ in each) for each in found.values())
     line = in_loop / max(found["lines"][0][1], 1)
-    entry = (in_calls - line * (found["calls"][0][1] - 2 * _TIMES)) / (2 * _TIMES)
-    if not 0 < line or not 0 < entry:
+    entry = (in_calls - line * (found["calls"][0][1] - _TIMES)) / _TIMES
+    if not line > 0 or not entry > 0:
         return table
     return {**table, "line": line * 1e6, "entry": entry * 1e6}
 
@@ -119,10 +124,10 @@ def _added_by(
 
 WORTH_MEASURING, FEWEST = 0.02, 1000
 """Share of the wall time by the table, and number of line events, from which on lines are measured."""
-LEAST, MOST_OF = 0.5, 2.0
-"""Of what is estimated, what recording has added at least and at most."""
-_OF_ONE_RUN = 1.25
-"""Two runs of one body differ by as much: how far `--twice` tells what recording added."""
+LEAST, MOST_OF = 0.5, 2.5
+"""Of what is estimated for a line, what recording has added at least and at most."""
+_OF_MEASURED = 1.5
+"""The same where it was measured for the whole run: two runs of one body differ, and so do lines."""
 
 
 @dataclass(frozen=True)
@@ -166,8 +171,8 @@ def recording_times(
 ) -> NDArray[np.float64]:
     """Seconds that recording added to each node of the lines, as far as an estimate goes.
 
-    What calls that are not recorded cost stands on no line: nobody knows which lines made them. All of it together is at
-    most what the thread ran. ``measure`` is asked only where lines may matter.
+    What calls that are not recorded cost stands on no line: nobody knows which lines made them. All of it together is
+    at most what the thread ran. ``measure`` is asked only where lines may matter.
     """
     found = _by_table(run, recorded, microseconds_here())
     if recorded.lines >= FEWEST and found.sum() > WORTH_MEASURING * run.joined.wall / 1e9:
@@ -194,28 +199,15 @@ def _by_table(run: JoinedRun, recorded: EventNumbers, microseconds: Mapping[str,
 
 
 def added_factors(profile: Profile) -> tuple[float, float]:
-    """What recording added is between so many and so many times the ``recording_time`` of the lines.
+    """What recording added to a line is between so many and so many times its ``recording_time``.
 
-    With ``--twice`` that is measured for all lines together. And no line took less than was added to it: the largest
-    factor that leaves every line something, of those that paid for much of it, is a bound too.
+    With ``--twice`` it is measured what recording added to all lines together.
     """
-    lines = profile.lines[profile.lines["thread"] == 0]
-    times = lines["recording_time"].fillna(0.0)
-    whole = float(times.sum())
-    if not whole > 0:
-        return 0.0, 0.0
-    low, high = LEAST, MOST_OF
-    if profile.unprofiled_time:
-        measured = max(profile.wall_time - profile.unprofiled_time, 0.0) / whole
-        low, high = measured / _OF_ONE_RUN, measured * _OF_ONE_RUN
-    paid = lines["line"].notna() & (times >= _MUCH * whole)
-    own = lines[["self_cpu_time", "python_time"]].fillna(0.0).sum(axis=1)
-    most = float((own[paid] / times[paid]).min()) if paid.any() else high
-    return min(low, LEAST * most), min(high, most)
-
-
-_MUCH = 0.1
-"""Of all that recording added: a line with less of it says little about the cost of an event."""
+    whole = float(profile.lines.loc[profile.lines["thread"] == 0, "recording_time"].sum())
+    if not profile.unprofiled_time or not whole > 0:
+        return LEAST, MOST_OF
+    measured = max(profile.wall_time - profile.unprofiled_time, 0.0) / whole
+    return measured / _OF_MEASURED, measured * _OF_MEASURED
 
 
 # ---- profiler_cost ---------------------------------------------------------------------------------------------------

@@ -87,16 +87,17 @@ class Segments:
         return np.searchsorted(self.start, times, side="right") - 1
 
     def events_of(self, nodes: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Of each of so many nodes: how many line events, and how many beginnings and ends of frames, it paid for.
+        """Of each of so many nodes: how many events of lines and of ends of frames, and how many of beginnings of
+        frames, it paid for.
 
         The line that runs as a frame begins or ends waits until that is written down; of a line event the line before
         waits for one half, and the line itself for the other.
         """
         before = np.append(self.root, self.node[:-1]) if len(self.node) else self.node
-        is_line = np.diff(self.depth, prepend=0) == 0
-        halves = np.concatenate([before[is_line], self.node[is_line]])
-        counted = np.bincount(halves, minlength=nodes) / 2, np.bincount(before[~is_line], minlength=nodes)
-        return counted[0], counted[1].astype(np.float64)
+        change = np.diff(self.depth, prepend=0)
+        is_line, ends, begins = change == 0, change < 0, change > 0
+        halves = np.concatenate([before[is_line], self.node[is_line], before[ends], before[ends]])
+        return np.bincount(halves, minlength=nodes) / 2, np.bincount(before[begins], minlength=nodes) / 1.0
 
 
 _Steps = dict[tuple[int, int], int]
