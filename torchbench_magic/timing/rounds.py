@@ -407,7 +407,9 @@ class Rounds:
         live = self._live()
         behind = min(e.spent_ns for e in live if e is not self.base or len(live) == 1)
         chosen = [
-            e for e in live if e is self.base or e.rounds < e.rounds_needed or e.spent_ns <= behind + 0.5 * e.block_ns
+            e
+            for e in live
+            if e is self.base or e.rounds < e.rounds_needed or e.spent_ns <= behind + 0.5 * e.block_ns
         ]
         longest = max(e.block_ns for e in chosen)
         is_scarce, made = longest > self._scarce_ns, []

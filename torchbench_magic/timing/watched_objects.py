@@ -51,7 +51,9 @@ class Others:
         self._switches = SharedState(scopes if len(scopes) > 1 else {})
         used_up = {
             name: [
-                one.label for one in found.values() if one.direct and is_used_up(one.value) and not is_cursor(one.value)
+                one.label
+                for one in found.values()
+                if one.direct and is_used_up(one.value) and not is_cursor(one.value)
             ]
             for name, found in reads.items()
         }
