@@ -19,7 +19,7 @@ from torchbench_magic.results import most_important_first
 from torchbench_magic.show.document import Document, Drawn, Phrase, StyledText, backticked, clipped, code, of_result
 from torchbench_magic.show.table import Table, float_or_none, frame_rows
 
-from .cost import NOTICEABLE, added_factors
+from .cost import CLOSE, NOTICEABLE, added_factors
 from .lines_view import MOST_SHOWN, first_insights, inside_line, lines_table, range_in_words, unfolding
 from .ops_view import (
     MOST_REST,
@@ -277,6 +277,9 @@ def without_recording(
     low, high = added_factors(profile)
     most = [max(cost - low * each, 0.0) for cost, each in zip(costs, added, strict=True)]
     least = [max(cost - high * each - on_none, 0.0) for cost, each in zip(costs, added, strict=True)]
+    if profile.unprofiled_time:  # all of them together take no longer than that, as far as one run tells
+        room = max(CLOSE * profile.unprofiled_time - sum(least), 0.0)
+        most = [min(most_of, least_of + room) for most_of, least_of in zip(most, least, strict=True)]
     recorded = max(range(len(costs)), key=costs.__getitem__)
     first = max(range(len(costs)), key=least.__getitem__)
     second = max((at for at in range(len(costs)) if at != first), key=most.__getitem__, default=first)
@@ -302,7 +305,7 @@ def _share_text(profile: Profile, cost: float, shares: tuple[float, float] | Non
         said = high if low == high else f"{low} to {high}" if shares[0] >= _SEEN else f"up to {high}"
         return f" {said} % of the time without the profiler (with it: {took})"
     share = percent_text(cost / profile.wall_time if profile.wall_time else 0.0)
-    slowed = " with `--host-memory`, which slows Python" if profile.options.host_memory else ""
+    slowed = " with --host-memory, which slows Python" if profile.options.host_memory else ""
     return f" {share} % of the time{slowed} ({took})"
 
 
