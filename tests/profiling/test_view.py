@@ -121,7 +121,7 @@ def recorded(*times: tuple[float, float], on_none: float = 0.0, **changes: Any) 
         ),
         pytest.param(
             recorded((0.75, 0.6), (0.0, 0.0), (0.25, 0.0), unprofiled_time=0.3),
-            "In[2]:3 takes 69 to 100 % of the time without the profiler (with it: 0.250 of 1.00 s), nearly all of it in"
+            "In[2]:3 takes 67 to 100 % of the time without the profiler (with it: 0.250 of 1.00 s), nearly all of it in"
             " NumPy or Python",
             id="what --twice measured decides",
         ),

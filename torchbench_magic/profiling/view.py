@@ -270,15 +270,17 @@ def without_recording(
     others. What stands on no line may all have been added to it, too.
     """
     added = [float_or_none(record["recording_time"]) or 0.0 for record in lines]
-    rest = profile.lines[profile.lines["line"].isna() & (profile.lines["thread"] == 0)]
-    on_none = float(rest["recording_time"].fillna(0.0).sum())
-    if sum(added) + on_none <= NOTICEABLE * profile.wall_time:
+    no_line = profile.lines["line"].isna() & (profile.lines["thread"] == 0)
+    on_none = float(profile.lines.loc[no_line, "recording_time"].fillna(0.0).sum())
+    if not profile.wall_time > 0 or sum(added) + on_none <= NOTICEABLE * profile.wall_time:
         return None
     low, high = added_factors(profile)
     most = [max(cost - low * each, 0.0) for cost, each in zip(costs, added, strict=True)]
     least = [max(cost - high * each - on_none, 0.0) for cost, each in zip(costs, added, strict=True)]
-    if profile.unprofiled_time:  # all of them together take no longer than that, as far as one run tells
-        room = max(CLOSE * profile.unprofiled_time - sum(least), 0.0)
+    longest = profile.wall_time
+    if profile.unprofiled_time:  # all together take no longer than that, as far as one run tells
+        longest = CLOSE * profile.unprofiled_time
+        room = max(longest - sum(least), 0.0)
         most = [min(most_of, least_of + room) for most_of, least_of in zip(most, least, strict=True)]
     recorded = max(range(len(costs)), key=costs.__getitem__)
     first = max(range(len(costs)), key=least.__getitem__)
@@ -288,10 +290,11 @@ def without_recording(
         order = sorted({first, second, likely.index(max(likely))} - {recorded}, key=likely.__getitem__)
         return recorded, order[-1], None
     others = max(profile.wall_time - costs[first], 0.0)
-    beside = others - low * (sum(added) - added[first]), others - high * (sum(added) - added[first]) - on_none
+    rest = sum(added) - added[first]
+    beside = min(others - low * rest, longest - least[first]), others - high * rest - on_none
     shares = tuple(
-        seconds / (seconds + max(rest, 0.0)) if seconds > 0 else 0.0
-        for seconds, rest in zip((least[first], most[first]), beside, strict=True)
+        seconds / (seconds + max(more, 0.0)) if seconds > 0 else 0.0
+        for seconds, more in zip((least[first], most[first]), beside, strict=True)
     )
     is_among = first == recorded and shares[0] <= costs[first] / profile.wall_time <= shares[1]
     return first, first, None if is_among else (shares[0], shares[1])
