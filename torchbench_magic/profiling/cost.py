@@ -90,7 +90,7 @@ def measured_microseconds(
         clock: seconds of processor time of this thread.
     """
     names: dict[str, Callable[[int], None]] = {}
-    exec(compile(_LOOPS, _FILE, "exec"), names)  # type: ignore[arg-type]
+    exec(compile(_LOOPS, _FILE, "exec"), names)
     table = microseconds_here()
     found = {name: [_added_by(names[name], new_source, clock) for _ in range(_PASSES)] for name in ("lines", "calls")}
     in_loop, in_calls = (statistics.median(seconds for seconds, _ in each) for each in found.values())
