@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from torchbench_magic import Comparison, Profile, ProfileDiff, load, load_trace
+from torchbench_magic.notebook import tprofile
 
 # ==== results and errors ==============================================================================================
 # ``%tprofile`` and ``%%tprofile`` in a shell, with the real core.
@@ -49,6 +51,18 @@ def test_a_cell_runs_once_in_the_namespace_like_any_cell(profiled: Any, run: Run
 def test_lines_of_the_cell_and_of_an_earlier_one_are_named(profiled: Any, run: Run) -> None:
     run(profiled, "\n%%tprofile\n\ny = f(x)")
     assert {(2, 4, "y = f(x)"), (1, 2, "b = a * 2")} <= set(rows(profiled))
+
+
+def test_an_interrupt_while_the_cell_is_read_says_that_nothing_was_recorded(
+    profiled: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while torch's profiler is loaded, for seconds in the first cell of a session."""
+    monkeypatch.setattr(tprofile, "import_libraries", lambda: signal.raise_signal(signal.SIGINT))
+    run(profiled, "began = []")
+    shown = run(profiled, "%%tprofile\nbegan.append(1)")
+    assert shown.rstrip().endswith("KeyboardInterrupt: interrupted before the code began: nothing was recorded")
+    assert profiled.user_ns["began"] == []
+    assert "_tprofile" not in profiled.user_ns
 
 
 def test_a_body_with_a_joined_shell_line_keeps_its_lines(profiled: Any, run: Run) -> None:

@@ -5,47 +5,122 @@ from __future__ import annotations
 import math
 import random
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from torchbench_magic.errors import OptionError  # noqa: E402
 from torchbench_magic.process.code import completed  # noqa: E402
+from torchbench_magic.profiling import cost, report  # noqa: E402
 from torchbench_magic.profiling.cost import (  # noqa: E402
     LEAST_PAIRS,
     PAIRS,
     EventNumbers,
+    OwnThread,
     Repeats,
     cost_doubt,
+    measured_microseconds,
     profiler_cost,
+    recording_times,
     with_repeats,
 )
+from torchbench_magic.profiling.recording import choose_line_source  # noqa: E402
 from torchbench_magic.profiling.schedule import Schedule  # noqa: E402
 
-from .profiling_text import profiled  # noqa: E402
+from .profiling_text import profiled, row  # noqa: E402
 
 
 def recorded(**numbers: int) -> EventNumbers:
-    return EventNumbers(**{"ops": 0, "allocations": 0, "lines": 0, "calls": 0, "modules": 0} | numbers)
+    return EventNumbers(**{"ops": 0, "allocations": 0, "lines": 0, "calls": 0} | numbers)
 
 
 @pytest.mark.parametrize(
-    ("wall_time", "numbers", "word"),
-    [
-        (1.0, {"ops": 1000, "lines": 1000}, "little"),
-        (0.1, {"ops": 30_000}, "noticeable"),
-        (0.1, {"lines": 300_000}, "most"),
-        (0.1, {"modules": 10_000}, "most"),
-        (0.1, {"ops": 10_000, "allocations": 100_000}, "most"),
-        (0.0, {}, "little"),
-    ],
+    ("wall_time", "added", "word"),
+    [(1.0, 0.08, "little"), (1.0, 0.09, "noticeable"), (1.0, 0.51, "most"), (0.1, 0.3, "most"), (0.0, 0.0, "little")],
 )
-def test_the_word_follows_from_the_number_of_events(wall_time: float, numbers: dict[str, int], word: str) -> None:
-    assert profiler_cost(wall_time, recorded(**numbers)) == word
+def test_the_word_follows_from_what_was_added(wall_time: float, added: float, word: str) -> None:
+    assert profiler_cost(wall_time, added) == word
+
+
+class Planted:
+    """What recording added by planted costs, in place of what the run really had.
+
+    Args:
+        thread: what the processor did for the thread.
+        costs: microseconds an event, in place of those of the table.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, thread: OwnThread, **costs: float) -> None:
+        self.thread, self.costs, self.asked = thread, dict.fromkeys(cost.microseconds_here(), 0.0) | costs, 0
+        monkeypatch.setattr(cost, "microseconds_here", lambda: dict.fromkeys(self.costs, 1.0))
+        monkeypatch.setattr(cost, "WORTH_MEASURING", 0.0)
+        monkeypatch.setattr(report, "recording_times", self.times)
+
+    def times(self, run: Any, recorded: EventNumbers, thread: OwnThread) -> Any:
+        return recording_times(run, recorded, self.thread, self.measured)
+
+    def measured(self) -> dict[str, float]:
+        self.asked += 1
+        return self.costs
+
+
+def test_a_line_pays_for_its_events_and_for_the_frames_that_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "def f(x):\n    return x\n\n\nfor i in range(2000):\n    f(i)\nfor i in range(2000):\n    pass\n"
+    planted = Planted(monkeypatch, OwnThread(1e6, math.nan), line=1.0, entry=100.0)
+    outcome = profiled(text, {})
+    assert planted.asked == 1
+    found = {line: row(outcome, line)["recording_time"] for line in (2, 5, 6, 7, 8)}
+    assert found[6] == pytest.approx(2000 * 101e-6)  # halves of two line events, and a frame that begins
+    assert found[2] == pytest.approx(2000 * 1.5e-6)  # half of its line event, and the frame's end
+    assert found[8] == pytest.approx(2000e-6)
+    assert [found[5], found[7]] == pytest.approx([2000e-6] * 2, rel=0.01)
+
+
+def test_few_events_are_not_worth_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = Planted(monkeypatch, OwnThread(1e6, math.nan), line=1.0)
+    outcome = profiled("for i in range(200):\n    pass\n", {})
+    assert planted.asked == 0
+    assert row(outcome, 2)["recording_time"] > 0
+
+
+def test_recording_added_at_most_what_the_thread_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    """0.3 s, which took 0.4 s as the thread waited for a core meanwhile."""
+    Planted(monkeypatch, OwnThread(0.3, 0.1), line=1e6)
+    lines = profiled("for i in range(2000):\n    pass\n", {}).profile.lines
+    assert lines["recording_time"].sum() == pytest.approx(0.4)
+
+
+def test_what_calls_outside_cost_stands_on_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    Planted(monkeypatch, OwnThread(1e9, math.nan), call=1e6)
+    text = "import json\nfor i in range(1000):\n    json.loads('1')\n"
+    lines = profiled(text, {}).profile.lines
+    assert lines.loc[lines["line"].notna(), "recording_time"].sum() == 0
+    if sys.version_info < (3, 12):
+        assert lines["recording_time"].sum() >= 2000  # seconds: two functions in each call
+
+
+def test_lines_and_calls_are_measured_by_loops_of_their_own() -> None:
+    """By a clock that moves by 2 µs at each event."""
+    now = [0]
+
+    def tick() -> int:
+        now[0] += 2000
+        return now[0]
+
+    found = measured_microseconds(lambda in_scope: choose_line_source(in_scope, now=tick), lambda: now[0] / 1e9)
+    assert found["line"] == pytest.approx(2.0)
+    assert found["entry"] == pytest.approx(2.0, rel=0.01)
+    assert found["op"] == cost.MICROSECONDS["op"]
+
+
+def test_a_clock_that_is_too_coarse_leaves_the_table() -> None:
+    assert measured_microseconds(clock=lambda: 1.0) == cost.microseconds_here()
 
 
 def test_what_is_little_is_not_worth_a_line() -> None:
@@ -62,7 +137,7 @@ def test_what_is_little_is_not_worth_a_line() -> None:
 def test_a_profile_says_its_cost_and_a_heavy_one_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a cost of an event that is planted: of nothing, and of more than any run takes."""
     for seconds, word in ((0.0, "little"), (1e6, "most")):
-        monkeypatch.setattr(EventNumbers, "seconds", property(lambda recorded, each=seconds: each))
+        _plant_seconds(monkeypatch, seconds)
         made = profiled("for i in range(100):\n    a = i\n", {}).profile
         assert made.profiler_cost == word
         facts = [doubt.facts for doubt in made.warnings if doubt.kind == "profiler-cost"]
@@ -70,8 +145,15 @@ def test_a_profile_says_its_cost_and_a_heavy_one_a_line(monkeypatch: pytest.Monk
         assert all(200 <= int(str(each["lines"])) < 210 for each in facts), facts
 
 
+def _plant_seconds(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """That much on each node of the lines."""
+    monkeypatch.setattr(report, "recording_times", lambda run, *rest: np.full(len(run.joined.tree), seconds))
+
+
 def test_where_python_memory_is_counted_no_word_is_given() -> None:
-    assert profiled("x = 1\n", {}, host_memory=True).profile.profiler_cost is None
+    made = profiled("x = 1\n", {}, host_memory=True).profile
+    assert made.profiler_cost is None
+    assert made.lines["recording_time"].isna().all()
 
 
 def test_a_profile_draws_no_random_numbers() -> None:
@@ -187,6 +269,6 @@ def test_a_long_body_runs_once_more_and_has_no_interval() -> None:
 
 
 def test_calls_of_the_profilers_own_before_and_after_the_body_are_none_of_its(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(EventNumbers, "seconds", property(lambda recorded: 1e6))  # it is said, however long the run is
+    _plant_seconds(monkeypatch, 1e6)  # it is said, however long the run is
     facts = [each.facts for each in profiled("pass\n").profile.warnings if each.kind == "profiler-cost"]
     assert sum(int(str(each["calls"])) for each in facts) < 100  # more than 200 with those round the body

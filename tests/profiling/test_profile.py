@@ -31,7 +31,8 @@ from torchbench_magic.results import Doubt
 
 LINES = (
     "cell line source file source_id thread calls wall_time self_cpu_time cpu_time python_time backward_cpu_time "
-    "self_device_time device_time allocated freed net peak host_net host_peak efficiency_class fraction_of_peak"
+    "recording_time self_device_time device_time allocated freed net peak host_net host_peak efficiency_class "
+    "fraction_of_peak"
 )
 OPS = (
     "op input_shapes input_dtypes input_strides calls self_cpu_time cpu_time self_device_time device_time allocated "

@@ -31,6 +31,7 @@ from torchbench_magic.cell_text import Body, CellText
 from torchbench_magic.errors import BodyError, Busy, Interrupted, OptionError
 from torchbench_magic.process.code import compile_body
 from torchbench_magic.profiling.profiler import Asked, Outcome, profile_body, profile_body_async
+from torchbench_magic.profiling.recording import RecordedRun
 
 from .asking import asked
 from .running import awaited
@@ -64,6 +65,29 @@ _BY_CHANCE = ("profiler-cost", "waits", "waits-for-threads")
 def kinds(outcome: Outcome) -> list[str]:
     """Without what profiling cost, and whether a line waits: of a body of microseconds both differ from run to run."""
     return [doubt.kind for doubt in outcome.profile.warnings if doubt.kind not in _BY_CHANCE]
+
+
+# ---- interrupted in the preparation ----
+
+
+@pytest.mark.parametrize("moment", ["__init__", "__enter__", "enter"])
+def test_an_interrupt_before_the_code_begins_says_that_nothing_was_recorded(
+    monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    plain = getattr(RecordedRun, moment)
+
+    def interrupted(*given: Any, **named: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return plain(*given, **named)
+
+    monkeypatch.setattr(RecordedRun, moment, interrupted)
+    began: list[int] = []
+    with pytest.raises(KeyboardInterrupt, match="before the code began: nothing was recorded"):
+        run("began.append(1)\n", {"began": began})
+    assert began == []
+    monkeypatch.undo()
+    assert run("began.append(1)\n", {"began": began}).error is None  # all is as it was before
+    assert began == [1]
 
 
 # ---- time -------------------------------------------------------------------------------------------------------

@@ -213,3 +213,24 @@ def test_depth_never_falls_below_the_first_frame_that_was_seen() -> None:
     codes = codes_of(compile(TEXT, "<cell>", "exec"))
     marks = [LEAVE, LEAVE, entered(1), 4, entered(2), LEAVE, SUSPEND, LEAVE, entered(1)]
     assert outcome(marks, codes, frozenset(), False)[6] == [0, 0, 1, 1, 2, 1, 0, 0, 1]
+
+
+def test_events_are_paid_for_by_the_line_that_waits_for_them() -> None:
+    """Beginnings and ends of frames by the line that ran, a line event in halves by the line before and its own."""
+    codes = codes_of(compile(TEXT, "<cell>", "exec"))
+    marks = [entered(1), 4, 5, entered(2), LEAVE, 5, LEAVE]
+    record = array("q", [number for at, mark in enumerate(marks) for number in (1000 + at, mark)])
+    tree = LineTree()
+    found = replay(Stream(1, "a thread", record), 0, Codes(codes, {"<cell>": read_statements(TEXT)}), tree)
+    lines, begins = found.events_of(len(tree))
+    first, fourth, fifth, inner = (found.node[at] for at in (0, 1, 2, 3))
+    assert lines[[first, fourth, fifth, inner]].tolist() == [0.5, 1.0, 2.5, 1.0]
+    assert lines.sum() == len(marks) - 2
+    assert begins[[found.root, fifth]].tolist() == [1.0, 1.0]
+    assert begins.sum() == 2
+
+
+def test_without_events_nobody_pays() -> None:
+    tree = LineTree()
+    found = replay(Stream(1, "a thread"), 0, Codes([], {}), tree)
+    assert [each.tolist() for each in found.events_of(len(tree))] == [[0.0], [0.0]]

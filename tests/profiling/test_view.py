@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -17,6 +18,7 @@ from torchbench_magic.profiling.diff import ProfileDiff
 from torchbench_magic.profiling.diff_view import document as diff_document
 from torchbench_magic.profiling.lines_view import inside_line
 from torchbench_magic.profiling.ops_view import SORT_KEYS, operations, runs_text, shapes_text
+from torchbench_magic.profiling.options import ProfileOptions
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.schema import FRAME_COLUMNS, LINE_COLUMNS, OP_COLUMNS, frame_of
 from torchbench_magic.profiling.trace import Source
@@ -49,6 +51,107 @@ def names(table: Table, column: str = "op") -> list[str]:
 
 
 # ---- the sentence -------------------------------------------------------------------------------------------
+
+
+def recorded(*times: tuple[float, float], on_none: float = 0.0, **changes: Any) -> Profile:
+    """A loop and what else ran, outside torch: (seconds of each line, of them added by recording)."""
+    python, added = zip(*times, strict=True)
+    count = len(times)
+    lines = frame_of(
+        LINE_COLUMNS,
+        {
+            "cell": [2] * count + [None],
+            "line": [*range(1, count + 1), None],
+            "source": ["x"] * count + ["not attributed"],
+            "file": ["<cell>"] * count + [None],
+            "source_id": ["ab"] * count + [None],
+            "thread": [0] * (count + 1),
+            "calls": [1] * (count + 1),
+            "wall_time": [*python, 0.0],
+            "self_cpu_time": [0.0] * (count + 1),
+            "python_time": [*python, 0.0],
+            "recording_time": [*added, on_none],
+        },
+    )
+    rest = {
+        "ops": frame_of(OP_COLUMNS, {}),
+        "memory": None,
+        "wall_time": sum(python),
+        "frames": frame_of(FRAME_COLUMNS, {}),
+    }
+    return dataclasses.replace(profile_of(), lines=lines, **rest | {"trace": None, "warnings": []} | changes)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        pytest.param(
+            recorded((0.6, 0.02), (0.4, 0.0)),
+            "In[2]:1 takes 60 % of the time (0.600 of 1.00 s), nearly all of it in NumPy or Python",
+            id="little was added",
+        ),
+        pytest.param(
+            recorded((0.35, 0.3), (0.25, 0.2), (0.4, 0.0)),
+            "In[2]:3 takes 53 to 100 % of the time without the profiler (with it: 0.400 of 1.00 s), nearly all of it in"
+            " NumPy or Python",
+            id="the same line, and the bounds of its share",
+        ),
+        pytest.param(
+            recorded((0.75, 0.6), (0.0, 0.0), (0.25, 0.0)),
+            "which line takes the most time is not known: with the profiler it is In[2]:1 (0.750 of 1.00 s), without it"
+            " probably In[2]:3",
+            id="another line, if the estimate is right",
+        ),
+        pytest.param(
+            recorded((0.6, 0.2), (0.4, 0.15)),
+            "which line takes the most time is not known: with the profiler it is In[2]:1 (0.600 of 1.00 s), without it"
+            " perhaps In[2]:2",
+            id="another line, if the estimate is wrong",
+        ),
+        pytest.param(
+            recorded((0.55, 0.0), (0.45, 0.0), on_none=0.2),
+            "which line takes the most time is not known: with the profiler it is In[2]:1 (0.550 of 1.00 s), without it"
+            " perhaps In[2]:2",
+            id="what stands on no line may all have been added to the first",
+        ),
+        pytest.param(
+            recorded((0.7, 0.05), (0.3, 0.05)),
+            "In[2]:1 takes 70 % of the time (0.700 of 1.00 s), nearly all of it in NumPy or Python",
+            id="the share may be what was recorded",
+        ),
+        pytest.param(
+            recorded((0.75, 0.6), (0.0, 0.0), (0.25, 0.0), unprofiled_time=0.3),
+            "In[2]:3 takes 67 to 100 % of the time without the profiler (with it: 0.250 of 1.00 s), nearly all of it in"
+            " NumPy or Python",
+            id="what --twice measured decides",
+        ),
+        pytest.param(
+            recorded((1.0, 0.9)),
+            "In[2]:1 takes 100 % of the time (1.00 of 1.00 s), nearly all of it in NumPy or Python",
+            id="the only line",
+        ),
+        pytest.param(
+            recorded((0.6, float("nan")), (0.4, float("nan")), options=ProfileOptions(host_memory=True)),
+            "In[2]:1 takes 60 % of the time with --host-memory, which slows Python (0.600 of 1.00 s), nearly all of it"
+            " in NumPy or Python",
+            id="what tracemalloc costs nobody knows",
+        ),
+    ],
+)  # fmt: skip
+def test_the_sentence_names_no_line_that_may_be_the_first_only_by_the_profilers_own_work(
+    made: Profile, said: str
+) -> None:
+    assert plain(view.document(made).sentence) == said
+
+
+def test_the_footer_says_what_the_times_include() -> None:
+    """What starting and stopping took is not in them; what each line paid is."""
+    made = recorded((0.6, 0.2), (0.4, 0.15), profiler_cost="noticeable", profiler_time=0.2)
+    said = " ".join(plain(line) for line in view.document(made).footer)
+    assert "They include what the profiler added to each line (" in said
+    assert "starting and stopping the profiler 200 ms, not included" in said
+    little = dataclasses.replace(made, profiler_cost="little")
+    assert "They include" not in " ".join(plain(line) for line in view.document(little).footer)
 
 
 def test_the_sentence_names_the_line_that_costs_most_with_its_backward() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torchbench_magic import units
-from torchbench_magic.profiling.cost import MICROSECONDS
+from torchbench_magic.profiling.cost import LEAST, MICROSECONDS
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.trace import line_label
 from torchbench_magic.results import CodeLine
@@ -51,9 +51,6 @@ def places_text(places: tuple[CodeLine, ...]) -> str:
 
 _MOST_TIMES = 3.0  # the costs are good to a factor of three
 _COMPILED = "Torch-Compiled Region"  # torch's name of a call of compiled code
-_SURELY = 0.5
-"""Of the estimated cost of recording: what it has added at least. Only that is taken off a bound of what can be saved,
-so that it stays one."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +160,7 @@ _last: tuple[weakref.ref[Profile], Recorded] | None = None
 
 def recorded_lines(profile: Profile) -> Recorded:
     """The lines of the cell's own thread, by the call tree. With ``--twice`` the cost of recording is what it was; else
-    it is estimated from the number of events."""
+    it is as estimated."""
     global _last
     if (last := _last) is not None and last[0]() is profile:
         return last[1]
@@ -174,16 +171,11 @@ def recorded_lines(profile: Profile) -> Recorded:
 
 def _read(profile: Profile) -> Recorded:
     found = _by_line(profile)
-    per = {name: us / 1e6 for name, us in MICROSECONDS.items()}
-    per_op = per["op"] + (per["shapes"] if profile.options.shapes else 0.0)
     rows = profile.lines[(profile.lines["thread"] == 0) & profile.lines["line"].notna()]
     places = [(str(source_id), int(line)) for source_id, line in zip(rows["source_id"], rows["line"], strict=True)]
     uses = [found.get(place, _Found()) for place in places]
     runs = [int(count) for count in rows["calls"]]
-    costs = [
-        per_op * sum(op.calls for op in use.ops) + per["line"] * ran + per["module"] * use.modules
-        for use, ran in zip(uses, runs, strict=True)
-    ]
+    costs = rows["recording_time"].fillna(0.0).tolist()
     scale, whole = 1.0, sum(costs)
     if profile.unprofiled_time and whole > 0:
         scale = min(max((profile.wall_time - profile.unprofiled_time) / whole, 0.0), _MOST_TIMES)
@@ -203,12 +195,13 @@ def _read(profile: Profile) -> Recorded:
         )
         for place, use, ran, cost, (torch, python) in zip(places, uses, runs, costs, times, strict=True)
     )
-    surely = 1.0 if profile.unprofiled_time else _SURELY
+    surely = 1.0 if profile.unprofiled_time else LEAST  # only that is taken off a bound, so that it stays one
     added = surely * scale
     wall = max(profile.wall_time - added * whole, 0.0)
     if profile.unprofiled_time:  # recording added more to a tiny loop than that: nothing saves more than it took
         wall = min(wall, profile.unprofiled_time)
-    return Recorded(lines, wall, added * per_op, surely)
+    microseconds = MICROSECONDS["op"] + (MICROSECONDS["shapes"] if profile.options.shapes else 0.0)
+    return Recorded(lines, wall, added * microseconds / 1e6, surely)
 
 
 _Place = tuple[str, int]

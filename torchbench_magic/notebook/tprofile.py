@@ -145,12 +145,12 @@ class ProfilerMagics(SessionMagics):
     @documented(_HELP)
     def tprofile(self, line: str, cell: str | None = None) -> Profile:
         with one_line_errors(), interrupts_held() as held:
-            from torchbench_magic.profiling.profiler import profile_body
+            from torchbench_magic.profiling.profiler import NOT_BEGUN, profile_body
 
             request = self._read(line, cell)
             if request.body.is_coroutine:
                 raise BodyError("await needs a cell of its own that begins with %%tprofile, and %autoawait on")
-            held.raise_if_any()
+            held.raise_if_any(NOT_BEGUN)
             if request.options.engines is not None:
                 return self._on_engines(request)
             with self._delivering(request) as delivery:
@@ -162,10 +162,10 @@ class ProfilerMagics(SessionMagics):
     async def tprofile_async(self, line: str, cell: str) -> Profile:
         """As ``%%tprofile``, for a cell that awaits."""
         with one_line_errors(), interrupts_held() as held:
-            from torchbench_magic.profiling.profiler import profile_body_async
+            from torchbench_magic.profiling.profiler import NOT_BEGUN, profile_body_async
 
             request = self._read(line, cell)
-            held.raise_if_any()
+            held.raise_if_any(NOT_BEGUN)
             with self._delivering(request) as delivery:
                 check_store(request.options, delivery.progress)
                 asked = replace(request.asked, progress=delivery.progress)

@@ -264,10 +264,15 @@ class interrupts_held:  # noqa: N801  # used as contextlib's are, and as short a
             else:
                 _now.drop()
 
-    def raise_if_any(self) -> None:
-        """Raise the one that waits, here, where all is as it was before."""
+    def raise_if_any(self, *said: str) -> None:
+        """Raise the one that waits, here, where all is as it was before; ``said`` is what the reader is told."""
         if self._is_main and _now.interrupt.came:
-            _now.interrupt.pass_on(sys._getframe())
+            try:
+                _now.interrupt.pass_on(sys._getframe())
+            except KeyboardInterrupt:
+                if not said:
+                    raise
+                raise KeyboardInterrupt(*said) from None
 
     def take(self) -> bool:
         """Whether one waits; the caller sees to it, and it does not come any more."""

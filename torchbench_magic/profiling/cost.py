@@ -10,34 +10,43 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from torchbench_magic.process.device import wait_for_devices
 from torchbench_magic.process.interrupts import interrupts_let_through
 from torchbench_magic.process.output import CountingSink, dropped_output
 from torchbench_magic.results import Doubt
 from torchbench_magic.units import count, interval, ratio, seconds_text
 
+from .call_tree import MODULE
+from .join import JoinedRun
 from .profile import Profile, ProfilerCost
-from .recording import SOURCE_MODULES, RecordedRun, torch_threads
+from .recording import SOURCE_MODULES, LineSource, RecordedRun, choose_line_source, torch_threads
 
 # ---- recording_costs -------------------------------------------------------------------------------------------------
-# What recording adds to a run, per event: a small table, and what it comes to for a profile.
+# What recording adds to a run, per event: a table, and for lines a measurement in this process.
 #
-# The costs depend on the processor, on what else it does and on the code around, by a factor of two to three either
-# way: good for words and for taking the bulk of it off an upper bound, not for a figure to show.
+# The costs depend on the processor, on what else it does and on the Python, by a factor of two to three either way. Of
+# lines and calls, which dilate plain Python code most, they are measured as a run ends. In processor time: that moved
+# by less than a factor of two on a machine whose wall times moved by four; what the run itself waited for a core is
+# known.
 
 MICROSECONDS: Mapping[str, float] = {
     "op": 0.6,
     "shapes": 0.5,
     "allocation": 0.8,
     "line": 0.5,
+    "entry": 1.2,
     "call": 0.0,
     "module": 6.0,
 }
 """What recording adds, per event, in microseconds (2 shared cores, AMD EPYC, Python 3.11, torch 2.13): tiny ops, empty
 tensors and a loop of assignments, each run with and without (medians of 5; they moved by a factor of two to three).
-Modules, measured anew as they are seen by the interpreter: 200 layers that return their input, 20 times, 7 runs each
-way on an idle machine; 5.4 a call where the layers are torch's `Identity` (2.6 ... 8.0), and 7.8 with the one line of
-layers of one's own (6.3 ... 15.2), of which the line is 0.5."""
+An entry is the beginning of a recorded frame; its end costs as much as a line. Modules, measured anew as they are seen
+by the interpreter: 200 layers that return their input, 20 times, 7 runs each way on an idle machine; 5.4 a call where
+the layers are torch's `Identity` (2.6 ... 8.0), and 7.8 with the one line of layers of one's own (6.3 ... 15.2), of
+which the line is 0.5."""
 _ON_311 = {"call": 1.2}
 """On Python 3.11 a trace function sees each call of Python code that is not recorded; `sys.monitoring` does not."""
 
@@ -47,15 +56,78 @@ def microseconds_here() -> Mapping[str, float]:
     return MICROSECONDS if sys.version_info >= (3, 12) else {**MICROSECONDS, **_ON_311}
 
 
-# ---- profiler_cost ---------------------------------------------------------------------------------------------------
-# What recording a run cost, in one word: from what was recorded, and a small table of what each of it costs.
-#
-# The costs depend on the processor, on what else it does and on the code around, by a factor of two to three either
-# way; no calibration in the process was steadier than that. So no figure is made of them, only one of three words whose
-# borders lie a factor of six apart. ``--twice`` measures.
+_FILE = "<what a line costs>"
+_LOOPS = """\
+def lines(times):
+    total = 0
+    for each in range(times):
+        total = total + each
 
-NOTICEABLE, MOST = 0.08, 0.5
-"""Shares of the wall time from which on the cost is noticeable, and most of it."""
+
+def calls(times):
+    total = 0
+    for each in range(times):
+        total = total + called(each)
+
+
+def called(each):
+    return each
+"""
+_TIMES, _PASSES = 500, 5
+"""Of the loops, about 1 ms each; how often each is run both ways. Their lines are as long as lines usually are: on
+Python 3.11 each instruction of a traced line takes longer too."""
+
+
+def measured_microseconds(
+    new_source: Callable[[Callable[[str], bool]], LineSource] = choose_line_source,
+    clock: Callable[[], float] = time.thread_time,
+) -> Mapping[str, float]:
+    """The table for this Python, with what a line and an entry take here and now: loops that do nothing else, with
+    their lines recorded and without (medians). A clock that is too coarse for them leaves the table as it is.
+
+    Args:
+        new_source: makes what records the lines of the files that it is asked about.
+        clock: seconds of processor time of this thread.
+    """
+    names: dict[str, Callable[[int], None]] = {}
+    exec(compile(_LOOPS, _FILE, "exec"), names)
+    table = microseconds_here()
+    found = {name: [_added_by(names[name], new_source, clock) for _ in range(_PASSES)] for name in ("lines", "calls")}
+    in_loop, in_calls = (statistics.median(seconds for seconds, _ in each) for each in found.values())
+    line = in_loop / max(found["lines"][0][1], 1)
+    entry = (in_calls - line * (found["calls"][0][1] - _TIMES)) / _TIMES
+    if not line > 0 or not entry > 0:
+        return table
+    return {**table, "line": line * 1e6, "entry": entry * 1e6}
+
+
+def _added_by(
+    loop: Callable[[int], None], new_source: Callable[[Callable[[str], bool]], LineSource], clock: Callable[[], float]
+) -> tuple[float, int]:
+    """Seconds that recording its lines adds to a loop, and the number of events."""
+    started = clock()
+    loop(_TIMES)
+    without = clock() - started
+    source = new_source(_FILE.__eq__)
+    source.start()
+    try:
+        started = clock()
+        loop(_TIMES)
+        recorded = clock() - started
+    finally:
+        events = source.stop().n_events
+    return recorded - without, events
+
+
+# ---- recording_times -------------------------------------------------------------------------------------------------
+# What recording added to each line of a run, from the events that the line had.
+
+WORTH_MEASURING, FEWEST = 0.02, 1000
+"""Share of the wall time by the table, and number of line events, from which on lines are measured."""
+LEAST, MOST_OF = 0.5, 2.5
+"""Of what is estimated for a line, what recording has added at least and at most."""
+_OF_MEASURED = 1.5
+"""The same where it was measured for the whole run: two runs of one body differ, and so do lines."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +139,6 @@ class EventNumbers:
         allocations: allocations and freeings, 0 without ``--memory``.
         lines: line events.
         calls: calls of Python code whose lines are not recorded, as far as they were seen.
-        modules: calls of nn.Modules.
         shapes: whether the shapes of the ops' inputs were recorded.
     """
 
@@ -75,27 +146,81 @@ class EventNumbers:
     allocations: int
     lines: int
     calls: int
-    modules: int
     shapes: bool = False
 
+
+@dataclass(frozen=True)
+class OwnThread:
+    """What the processor did for the thread that ran the body: seconds that it ran, and waited for a core (NaN: not
+    known)."""
+
+    ran: float
+    waited: float
+
     @property
-    def seconds(self) -> float:
-        """What recording them takes by the table, good to a factor of two or three."""
-        cost = microseconds_here()
-        op = cost["op"] + (cost["shapes"] if self.shapes else 0.0)
-        kinds = (
-            self.ops * op,
-            self.allocations * cost["allocation"],
-            self.lines * cost["line"],
-            self.calls * cost["call"],
-            self.modules * cost["module"],
-        )
-        return sum(kinds) / 1e6
+    def stretch(self) -> float:
+        """How many times as long as its processor time its work took."""
+        return 1.0 + self.waited / self.ran if self.ran > 0 and self.waited > 0 else 1.0
 
 
-def profiler_cost(wall_time: float, recorded: EventNumbers) -> ProfilerCost:
-    """What recording was of the wall time (seconds): ``little``, ``noticeable`` or ``most``."""
-    share = recorded.seconds / wall_time if wall_time > 0 else 0.0
+def recording_times(
+    run: JoinedRun,
+    recorded: EventNumbers,
+    thread: OwnThread,
+    measure: Callable[[], Mapping[str, float]] = measured_microseconds,
+) -> NDArray[np.float64]:
+    """Seconds that recording added to each node of the lines, as far as an estimate goes.
+
+    What calls that are not recorded cost stands on no line: nobody knows which lines made them. All of it together is
+    at most what the thread ran. ``measure`` is asked only where lines may matter.
+    """
+    found = _by_table(run, recorded, microseconds_here())
+    if recorded.lines >= FEWEST and found.sum() > WORTH_MEASURING * run.joined.wall / 1e9:
+        found = _by_table(run, recorded, measure())
+    own = np.array(run.joined.tree.thread) == 0
+    whole = float(found[own].sum())
+    if thread.ran > 0 and whole > thread.ran:
+        found *= thread.ran / whole
+    return found * thread.stretch
+
+
+def _by_table(run: JoinedRun, recorded: EventNumbers, microseconds: Mapping[str, float]) -> NDArray[np.float64]:
+    joined, frames, nodes = run.joined, run.tree, len(run.joined.tree)
+    op = microseconds["op"] + (microseconds["shapes"] if recorded.shapes else 0.0)
+    op += microseconds["allocation"] * recorded.allocations / max(recorded.ops, 1)
+    found = op * np.bincount(joined.node, minlength=nodes).astype(np.float64)
+    is_module = frames.kind == MODULE
+    found += microseconds["module"] * np.bincount(frames.node[is_module], frames.calls[is_module], minlength=nodes)
+    for each in joined.threads:
+        lines, entries = each.segments.events_of(nodes)
+        found += microseconds["line"] * lines + microseconds["entry"] * entries
+    found[joined.threads[0].segments.root] += microseconds["call"] * recorded.calls
+    return found / 1e6
+
+
+def added_factors(profile: Profile) -> tuple[float, float]:
+    """What recording added to a line is between so many and so many times its ``recording_time``.
+
+    With ``--twice`` it is measured what recording added to all lines together.
+    """
+    whole = float(profile.lines.loc[profile.lines["thread"] == 0, "recording_time"].sum())
+    if not profile.unprofiled_time or not whole > 0:
+        return LEAST, MOST_OF
+    measured = max(profile.wall_time - profile.unprofiled_time, 0.0) / whole
+    return measured / _OF_MEASURED, measured * _OF_MEASURED
+
+
+# ---- profiler_cost ---------------------------------------------------------------------------------------------------
+# What recording a run cost, in one word. ``--twice`` measures.
+
+NOTICEABLE, MOST = 0.08, 0.5
+"""Shares of the wall time from which on the cost is noticeable, and most of it: a factor of six apart, since the
+estimate is good to a factor of two."""
+
+
+def profiler_cost(wall_time: float, added: float) -> ProfilerCost:
+    """What recording was of the wall time (both in seconds): ``little``, ``noticeable`` or ``most``."""
+    share = added / wall_time if wall_time > 0 else 0.0
     return "most" if share > MOST else "noticeable" if share > NOTICEABLE else "little"
 
 

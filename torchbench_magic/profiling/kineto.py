@@ -622,7 +622,7 @@ def make_ready(progress: Progress) -> bool:
     stopped = stop_leaked()
     with _warming:
         if not _warm:
-            progress.update(0.0, None, "loading torch's profiler")
+            progress.update(0.0, None, "loading torch's profiler, once in a session")
             kineto = Kineto(memory=False, shapes=False, all_threads=True)
             kineto.start()
             kineto.stop()

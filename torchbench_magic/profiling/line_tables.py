@@ -84,15 +84,18 @@ def _sums(index: Ints, weights: NDArray[Any], count: int) -> NDArray[np.float64]
     return np.bincount(index, weights=weights, minlength=count).astype(np.float64)
 
 
-def table_of_lines(run: JoinedRun, rows: LineRows) -> pd.DataFrame:
+def table_of_lines(run: JoinedRun, rows: LineRows, added: NDArray[np.float64] | None = None) -> pd.DataFrame:
     """``.lines``: the rows of all threads, and of the time on no line that of thread 0.
 
     Bytes that another thread took on no line stand in that row too: those of all rows add up to torch's total.
+
+    Args:
+        added: seconds that recording is estimated to have added to each node; None: not known.
     """
     joined, held, on_device, host = run.joined, run.held, run.on_device, run.host
     tree, of_node, count = joined.tree, rows.of_node, len(rows.keys)
 
-    def own(values: Ints) -> NDArray[np.float64]:
+    def own(values: NDArray[Any]) -> NDArray[np.float64]:
         return _sums(of_node, values, count)
 
     def total(values: Ints) -> NDArray[np.float64]:
@@ -112,6 +115,8 @@ def table_of_lines(run: JoinedRun, rows: LineRows) -> pd.DataFrame:
         "python_time": own(joined.python_time) / 1e9,
         "backward_cpu_time": caused / 1e9,
     }
+    if added is not None:
+        values["recording_time"] = own(added)
     if on_device is not None:
         values |= {"self_device_time": own(on_device.node) / 1e9, "device_time": total(on_device.node) / 1e9}
     if held is not None:

@@ -48,6 +48,7 @@ from .warnings import did_not_begin, doubts_of_steps
 no_cells: Cells = lambda file: None
 
 _numbers = itertools.count(1)
+NOT_BEGUN = "interrupted before the code began: nothing was recorded"
 _LONG_MAKING = 1.0  # seconds, after which a reader is told that the profile is being made
 
 
@@ -262,7 +263,7 @@ class _Profiling:
         with measured_alone(), interrupts_held() as held:
             run = self.run(self.asked.progress)
             inputs = InputsOfBody(self.own, self.asked.namespace, self.text)
-            held.raise_if_any()
+            held.raise_if_any(NOT_BEGUN)
             value, idle, error, has_begun = None, None, None, False
             with run:
                 run.enter()
@@ -279,7 +280,7 @@ class _Profiling:
                 finally:
                     run.leave()
             if error is not None and not has_begun:
-                raise error
+                raise KeyboardInterrupt(NOT_BEGUN) if isinstance(error, KeyboardInterrupt) else error
             self._tell_making()
             outcome = self._made(run, value, error, idle, inputs)
             if self.options.twice and outcome.error is None:

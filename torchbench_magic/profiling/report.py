@@ -35,7 +35,7 @@ from torchbench_magic.profiling.workers.record import waits_for_workers, worker_
 from torchbench_magic.results import Doubt
 
 from .attribution import Joined
-from .cost import EventNumbers, cost_doubt, profiler_cost
+from .cost import EventNumbers, OwnThread, cost_doubt, profiler_cost, recording_times
 from .join import JoinedRun, RunEvents, join_run, read_run
 from .kineto import collector_paused
 from .options import ProfileOptions
@@ -86,7 +86,10 @@ def report(
     compiled = cells_compiled(run.compiled, [*run.record.codes, *body.own], body.cells)
     texts = sources_of([*run.record.codes, *compiled], body.own, body.cells)
     whole = join_run(run, read, texts, body, numbering)
-    laid = lay_out(whole, texts.of, _thread_names(run, whole.joined), with_flops=options.flops)
+    recorded = _recorded(run, read, options)
+    own_thread = OwnThread(run.own_cpu / 1e9, run.own_waited)
+    added = recording_times(whole, recorded, own_thread) if recorded is not None else None
+    laid = lay_out(whole, texts.of, _thread_names(run, whole.joined), with_flops=options.flops, added=added)
     if read.lost or read.dropped.ops:  # what was torch and what was Python is not known
         laid.lines[["self_cpu_time", "cpu_time", "python_time", "backward_cpu_time"]] = np.nan
         laid.frames[["self_cpu_time", "backward_cpu_time", "module_backward_time"]] = np.nan
@@ -100,8 +103,7 @@ def report(
     compilations, graph_breaks = compilation_tables(of_compiler, laid.ops, read.of_body, texts, body.cells)
     in_steps = options.schedule is not None
     waits = waits_for_workers(laid.ops, workers, run.workers, laid.wall_time, only_steps=in_steps)
-    recorded = _recorded(run, read, options)
-    cost = profiler_cost(laid.wall_time, recorded) if recorded is not None else None
+    cost = profiler_cost(laid.wall_time, float(added.sum())) if added is not None else None
     if run.samples is not None and cost == "little":
         cost = None  # what the sampler looked at is not counted
     source_id = texts.of[texts.own[0].co_filename].source_id if body.own else None
@@ -217,7 +219,6 @@ def _recorded(run: RecordedRun, read: RunEvents, options: ProfileOptions) -> Eve
         allocations=int(read.of_body.is_memory.sum()),
         lines=run.record.n_events,
         calls=run.outside_calls,
-        modules=sum(len(marks) for marks in run.modules.streams.values()) // 4,
         shapes=options.shapes,
     )
 

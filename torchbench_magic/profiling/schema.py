@@ -28,6 +28,7 @@ LINE_COLUMNS: dict[str, str] = {
     "cpu_time": _SECONDS,  # in torch ops, with the lines it calls
     "python_time": _SECONDS,  # outside torch ops, on the line itself
     "backward_cpu_time": _SECONDS,  # backward op time that this forward line caused, without what has lines itself
+    "recording_time": _SECONDS,  # of the two own times, what recording is estimated to have added; NaN: not known
     "self_device_time": _SECONDS,
     "device_time": _SECONDS,
     "allocated": _MAYBE,  # bytes

@@ -83,6 +83,19 @@ class Segments:
         """Index of the segment active at each time; -1 before the first."""
         return np.searchsorted(self.start, times, side="right") - 1
 
+    def events_of(self, nodes: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Of each of so many nodes: how many events of lines and of ends of frames, and how many of beginnings of
+        frames, it paid for.
+
+        The line that runs as a frame begins or ends waits until that is written down; of a line event the line before
+        waits for one half, and the line itself for the other.
+        """
+        before = np.append(self.root, self.node[:-1]) if len(self.node) else self.node
+        change = np.diff(self.depth, prepend=0)
+        is_line, ends, begins = change == 0, change < 0, change > 0
+        halves = np.concatenate([before[is_line], self.node[is_line], before[ends], before[ends]])
+        return np.bincount(halves, minlength=nodes) / 2, np.bincount(before[begins], minlength=nodes) / 1.0
+
 
 _Steps = dict[tuple[int, int], int]
 """Of one frame: (line before, line) -> node, where a line simply ran once more."""

@@ -8,6 +8,7 @@ from types import CodeType
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from torchbench_magic.process.compile_watch import function_of
 from torchbench_magic.profiling.efficiency.flops import attribute_flops, recorded_calls
@@ -106,13 +107,19 @@ def _names(
 
 
 def lay_out(
-    run: JoinedRun, sources: Mapping[str, Source], names: Sequence[str], *, with_flops: bool = False
+    run: JoinedRun,
+    sources: Mapping[str, Source],
+    names: Sequence[str],
+    *,
+    with_flops: bool = False,
+    added: NDArray[np.float64] | None = None,
 ) -> Profile:
     """The tables, the memory over time and the trace; the rest of the profile is its caller's to fill in.
 
     Args:
         sources: the text of each code's file.
         names: of the threads, by number.
+        added: seconds that recording is estimated to have added to each node of the lines; None: not known.
         with_flops: count the ops' FLOPs; needs their shapes.
     """
     joined, ops = run.joined, run.joined.ops
@@ -120,7 +127,7 @@ def lay_out(
     launched = run.on_device.op if run.on_device is not None else None
     flops = attribute_flops(joined, calls, launched) if with_flops else None
     return Profile(
-        lines=table_of_lines(run, rows),
+        lines=table_of_lines(run, rows, added),
         ops=table_of_ops(run, rows, flops),
         frames=frame_table(run, sources, names),
         memory=memory_timeline(joined, rows, run.held) if run.held is not None else None,

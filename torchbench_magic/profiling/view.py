@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torchbench_magic import units
@@ -19,6 +19,7 @@ from torchbench_magic.results import most_important_first
 from torchbench_magic.show.document import Document, Drawn, Phrase, StyledText, backticked, clipped, code, of_result
 from torchbench_magic.show.table import Table, float_or_none, frame_rows
 
+from .cost import CLOSE, NOTICEABLE, added_factors
 from .lines_view import MOST_SHOWN, first_insights, inside_line, lines_table, range_in_words, unfolding
 from .ops_view import (
     MOST_REST,
@@ -43,6 +44,7 @@ _WORTH_SAYING = 0.1  # of the wall time
 _ALL = 0.995
 _MOST = 0.5  # of a line's time
 _NEARLY_ALL = 0.9
+_SEEN = 0.005  # of the time: what is less is none in two digits
 
 
 def device_clause(profile: Profile) -> Iterator[Phrase]:
@@ -241,15 +243,82 @@ def _time_clause(profile: Profile, is_by_module: bool) -> Iterator[Phrase]:
         return
     elsewhere = _backward_elsewhere(profile)
     costs = [_own(record) + elsewhere.get(_where(record), 0.0) for record in lines]
-    cost = max(costs)
-    top = lines[costs.index(cost)]
+    at, shares = costs.index(max(costs)), None
+    if (found := without_recording(profile, lines, costs)) is not None:
+        at, perhaps, shares = found
+        if perhaps != at:
+            yield from _undecided(profile, lines[at], costs[at], lines[perhaps])
+            return
+    top, cost = lines[at], costs[at]
     yield from _doing(profile, _where(top), place_of(top), "takes")
-    yield Phrase(f" {percent_text(cost / profile.wall_time if profile.wall_time else 0.0)} % of the time")
-    yield Phrase(f" ({units.part_text(cost, profile.wall_time)})")
+    yield Phrase(_share_text(profile, cost, shares))
     waits, caused = _waits(profile, top, cost), elsewhere.get(_where(top), 0.0)
     yield Phrase(waits or _split(cost, float_or_none(top["python_time"]) or 0.0, caused))
     if not waits and cost >= _MOST * profile.wall_time > 0:
         yield from _inside(profile, top, is_by_module, with_backward=caused > 0)
+
+
+def without_recording(
+    profile: Profile, lines: Sequence[Mapping[str, Any]], costs: Sequence[float]
+) -> tuple[int, int, tuple[float, float] | None] | None:
+    """Which of the lines takes most of the time without what recording added, which other one may (the same where it is
+    sure; the likeliest else), and the least and the largest share of the first (None where that of the recorded time is
+    among them). None where recording added little.
+
+    It is sure where the line is the first with the most that recording may have added to it, and the least to the
+    others. What stands on no line may all have been added to it, too.
+    """
+    added = [float_or_none(record["recording_time"]) or 0.0 for record in lines]
+    no_line = profile.lines["line"].isna() & (profile.lines["thread"] == 0)
+    on_none = float(profile.lines.loc[no_line, "recording_time"].fillna(0.0).sum())
+    if not profile.wall_time > 0 or sum(added) + on_none <= NOTICEABLE * profile.wall_time:
+        return None
+    low, high = added_factors(profile)
+    most = [max(cost - low * each, 0.0) for cost, each in zip(costs, added, strict=True)]
+    least = [max(cost - high * each - on_none, 0.0) for cost, each in zip(costs, added, strict=True)]
+    longest = profile.wall_time
+    if profile.unprofiled_time:  # all together take no longer than that, as far as one run tells
+        longest = CLOSE * profile.unprofiled_time
+        room = max(longest - sum(least), 0.0)
+        most = [min(most_of, least_of + room) for most_of, least_of in zip(most, least, strict=True)]
+    recorded = max(range(len(costs)), key=costs.__getitem__)
+    first = max(range(len(costs)), key=least.__getitem__)
+    second = max((at for at in range(len(costs)) if at != first), key=most.__getitem__, default=first)
+    if second != first and most[second] >= least[first]:
+        likely = [cost - each for cost, each in zip(costs, added, strict=True)]
+        order = sorted({first, second, likely.index(max(likely))} - {recorded}, key=likely.__getitem__)
+        return recorded, order[-1], None
+    others = max(profile.wall_time - costs[first], 0.0)
+    rest = sum(added) - added[first]
+    beside = min(others - low * rest, longest - least[first]), others - high * rest - on_none
+    shares = tuple(
+        seconds / (seconds + max(more, 0.0)) if seconds > 0 else 0.0
+        for seconds, more in zip((least[first], most[first]), beside, strict=True)
+    )
+    is_among = first == recorded and shares[0] <= costs[first] / profile.wall_time <= shares[1]
+    return first, first, None if is_among else (shares[0], shares[1])
+
+
+def _share_text(profile: Profile, cost: float, shares: tuple[float, float] | None) -> str:
+    """`` 45 % of the time (1.45 of 3.22 s)``; where ``shares`` without the profiler are given, those."""
+    took = units.part_text(cost, profile.wall_time)
+    if shares is not None:
+        low, high = map(percent_text, shares)
+        said = high if low == high else f"{low} to {high}" if shares[0] >= _SEEN else f"up to {high}"
+        return f" {said} % of the time without the profiler (with it: {took})"
+    share = percent_text(cost / profile.wall_time if profile.wall_time else 0.0)
+    slowed = " with --host-memory, which slows Python" if profile.options.host_memory else ""
+    return f" {share} % of the time{slowed} ({took})"
+
+
+def _undecided(profile: Profile, top: Mapping[str, Any], cost: float, other: Mapping[str, Any]) -> Iterator[Phrase]:
+    """What is said where the profiler's own work decides which line is the first."""
+    less = [_own(each) - (float_or_none(each["recording_time"]) or 0.0) for each in (top, other)]
+    yield Phrase("which line takes the most time is not known: with the profiler it is ")
+    yield code(place_of(top))
+    word = "probably" if less[1] > less[0] else "perhaps"
+    yield Phrase(f" ({units.part_text(cost, profile.wall_time)}), without it {word} ")
+    yield code(place_of(other))
 
 
 def _doing(profile: Profile, where: tuple[str, int], name: str, what: str) -> Iterator[Phrase]:
@@ -388,6 +457,9 @@ def _footer(profile: Profile, lines: Table | None) -> Iterator[StyledText]:
         definitions.append("“with calls” is the wall time of a line, including everything it calls.")
     elif lines is not None:
         definitions.append("torch and Python are self times and add up to the wall time.")
+        if profile.profiler_cost not in (None, "little"):
+            where = of_result('.lines["recording_time"]')
+            definitions.append(f"They include what the profiler added to each line ({where}, estimated).")
         if any(column.name == "backward_cpu_time" for column in lines.columns):
             definitions.append(
                 "“backward”: time in a backward pass that this line caused, except in code that has its own lines; it"
@@ -462,4 +534,4 @@ def _measured(profile: Profile) -> Iterator[str]:
         share = 100 * (1 - max(profile.not_attributed - after, 0.0) / profile.wall_time)
         yield f"{units.number(share, units.Scale('%', 1.0, 1), digits=None)} % attributed"
     if profile.profiler_time:
-        yield f"profiler overhead {units.seconds_text(profile.profiler_time, digits=2)}, not included"
+        yield f"starting and stopping the profiler {units.seconds_text(profile.profiler_time, digits=2)}, not included"
