@@ -270,6 +270,7 @@ class Clock:
         self.now += seconds
 
 
+@pytest.mark.interpreter
 @HAS_FCNTL
 def test_another_process_waits_until_it_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -87,6 +87,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.interpreter
 @SUPPORTED
 def test_whatever_came_before_the_next_memory_is_there_and_the_system_is_not_asked() -> None:
     ran = subprocess.run([sys.executable, "-c", TOPS], capture_output=True, text=True, check=True)

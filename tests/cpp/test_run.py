@@ -348,6 +348,7 @@ def killed(tmp_path: Path) -> Any:
     return run
 
 
+@pytest.mark.compiler
 @READ_IN_PROC
 def test_a_compiler_ends_with_the_notebook_and_leaves_no_folder(killed: Any, pretender: Path, tmp_path: Path) -> None:
     text = """
@@ -359,6 +360,7 @@ def test_a_compiler_ends_with_the_notebook_and_leaves_no_folder(killed: Any, pre
     wait_for(lambda: not list(cache.rglob("*.tmp")))
 
 
+@pytest.mark.compiler
 @READ_IN_PROC
 def test_a_first_call_that_never_returns_ends_with_the_notebook(killed: Any, tmp_path: Path) -> None:
     source, library = tmp_path / "endless.c", tmp_path / "endless.so"

@@ -67,6 +67,7 @@ def test_a_module_with_as_many_compilations_as_may_be_is_compiled_for_the_trial_
     assert len(before) == 2
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("name", ["add", "chain"])
 def test_a_second_trial_of_a_module_compiles_it_anew(name: str, compiled_eagerly: None) -> None:
     names = named(f"{ADD}\nchain = nn.Sequential(nn.Linear(2, 2), nn.ReLU())")

@@ -464,6 +464,7 @@ def test_what_compiles_nothing_is_not_timed_as_compiled(monkeypatch: pytest.Monk
     assert "compiled nothing" in reasons(result)["compile"]
 
 
+@pytest.mark.compiler
 @pytest.mark.usefixtures("compiled_eagerly")
 def test_that_the_compiler_gave_up_is_said_of_the_lever() -> None:
     setup = (
@@ -555,6 +556,7 @@ def changed(change: str) -> None:
     assert left == ({"n": 0}, 0, 0, [], [0, 0, 0])
 
 
+@pytest.mark.compiler
 @pytest.mark.usefixtures("compiled_eagerly")
 def test_what_a_compiled_function_changes_is_put_back_and_held_against_no_lever() -> None:
     every_case(((change,) for change in CHANGES), changed)

@@ -217,6 +217,7 @@ def test_modules_of_other_threads_are_seen() -> None:
 # ---- compiled and scripted --------------------------------------------------------------------------------------
 
 
+@pytest.mark.compiler
 def test_a_compiled_module_is_one_call_and_compiles_no_more_than_without() -> None:
     from torch._dynamo.utils import counters
 

@@ -433,6 +433,7 @@ print(len(load(path)))
 """
 
 
+@pytest.mark.interpreter
 def test_a_read_only_store_is_said_and_can_be_read(path: Path) -> None:
     lone(1e-3).save(path)
     for folder in (path.parent, *path.parent.parents):
@@ -531,6 +532,7 @@ def test_a_profile_comes_back_as_it_was(tmp_path: Path) -> None:
     assert read.saved
 
 
+@pytest.mark.interpreter
 def test_a_profile_comes_back_in_another_process_without_torch(tmp_path: Path) -> None:
     full().save(tmp_path / "runs.sqlite")
     code = (

@@ -82,11 +82,15 @@ CHANGES: dict[str, tuple[str, Reader, str]] = {
     "numpy errors": ("np.seterr(over='ignore')", lambda: np.geterr()["over"], "NumPy error handling over='ignore'"),
     "decimal": ("decimal.getcontext().prec = 7", lambda: decimal.getcontext().prec, "decimal precision 7"),
     "dispatch mode": (
-        "Seeing().__enter__()",
+        "read() or Seeing().__enter__()",
         lambda: Seeing in map(type, dispatch_modes()),
         f"dispatch mode {__name__}.Seeing",
     ),
-    "function mode": ("Calling().__enter__()", lambda: bool(function_modes()), f"function mode {__name__}.Calling"),
+    "function mode": (
+        "read() or Calling().__enter__()",
+        lambda: bool(function_modes()),
+        f"function mode {__name__}.Calling",
+    ),
     "profile function": ("sys.setprofile(hook)", sys.getprofile, f"sys.setprofile({__name__}.hook)"),
 }
 

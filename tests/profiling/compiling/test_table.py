@@ -225,6 +225,7 @@ def test_warm_code_and_code_that_is_not_compiled_have_no_rows_and_no_insight() -
         assert not kinds & {"compiling", "recompiles", "graph-break", "fell-back"}
 
 
+@pytest.mark.compiler
 @pytest.mark.usefixtures("compiled_anew")
 @compiles_as_today
 def test_the_four_kinds_of_insights_speak_about_planted_causes() -> None:
@@ -295,6 +296,7 @@ def test_a_cure_of_a_recompilation_is_of_what_changed_and_can_be_carried_out(cal
     assert len(said) > 1
 
 
+@pytest.mark.compiler
 @pytest.mark.usefixtures("compiled_anew")
 def test_what_was_compiled_is_kept_in_the_store_and_shown_behind_the_switch(tmp_path: Path) -> None:
     made = broken()
