@@ -447,6 +447,13 @@ def test_a_loop_without_an_optimizer_has_no_steps(run: Runs) -> None:
     assert set(made.phases_by_line["mode"].dropna()) == {"train graph varies evaluation"}
 
 
+def test_a_plain_loop_without_a_module_or_a_loader_has_no_phases() -> None:
+    made = profile("for i in range(9):\n    i + 1", globals={})
+    assert made.phases_by_line.empty
+    loaded = profile("for x in loader:\n    x + 1", globals={"loader": torch.utils.data.DataLoader([1, 2, 3])})
+    assert set(loaded.phases_by_line["phase"]) == {"input"}
+
+
 def test_an_update_by_hand_is_no_step_and_step_says_where_one_is() -> None:
     weight = torch.ones(4, requires_grad=True)
 

@@ -444,7 +444,9 @@ def recorded_loop(
     record, sources = _with_numbers(marks.record, numbers), {each.source_id: each for each in texts.of.values()}
     every = {**sources, **known}
     lines = RecordedLines.of(trace, every, places)
-    spans = with_loop_heads(spans_of(record), lines.heads())
+    spans = spans_of(record)
+    if spans or marks.record or between_steps:  # else a plain loop, of perhaps a million iterations
+        spans = with_loop_heads(spans, lines.heads())
     steps = said_steps(marks.record, spans) or compiled_steps(marks, spans)
     if between_steps:
         steps = [(a[1], b[0]) for a, b in pairwise(between_steps)]
