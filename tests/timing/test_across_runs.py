@@ -584,6 +584,15 @@ def test_an_unchanged_alternative_is_the_yardstick_between_two_runs() -> None:
     assert "`manual` is slower: relative to `sdpa`, which did not change: 1.21 times its time then, 2.52 times" in text
 
 
+def test_no_word_is_explained_that_a_row_does_not_have() -> None:
+    before, now = two(1.21e-3, 1e-3), two(5.04e-3, 2e-3, edited="2", seed=1)
+    row, other = now.subjects
+    now = replace(now, subjects=(replace(row, used_up=(("more", "it"),)), other))
+    found = since_last(now, {0: (before, 0), 1: (before, 1)})
+    assert found.frame["verdict"].iloc[2] == "undecided"
+    assert texts(found, "unpaired-verdict") == []
+
+
 def test_a_ratio_of_ratios_within_what_runs_differ_by_is_undecided_and_said_in_words() -> None:
     found = since_last(two(1.26e-3, 1e-3, edited="2", seed=1), {at: (two(1.21e-3, 1e-3), at) for at in (0, 1)})
     assert found.frame["verdict"].iloc[2] == "undecided"

@@ -281,8 +281,10 @@ def thing_of(subject: Subject) -> str:
 def reasons(made: Comparison) -> Iterator[Doubt]:
     """Why rows of different occasions have the verdict they have; what would decide those that are undecided."""
     reasons: dict[tuple[bool, str], list[int]] = {}
+    words = made.frame["verdict"]
     for row, one in made.unpaired.items():
-        if one.verdict in VERDICTS and one.verdict != "same" and one.reason:
+        stands = one.verdict == words[row]  # else what took the verdict away says so
+        if stands and one.verdict in VERDICTS and one.verdict != "same" and one.reason:
             reasons.setdefault((is_open(one.verdict), one.reason), []).append(row)
     for (nothing_decided, reason), rows in reasons.items():
         if not nothing_decided:
