@@ -115,7 +115,7 @@ def test_without_the_compilers_switch_what_observes_is_not_hidden_and_nothing_fa
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("torch")
-    from torchbench_magic.profiling.recording import hide_from_compiler
+    from torchbench_magic.profiling.recorder import hide_from_compiler
 
     monkeypatch.setitem(sys.modules, "torch._C._dynamo", ModuleType("torch._C._dynamo"))
     hide_from_compiler()

@@ -22,12 +22,12 @@ ROOMS = (
 wherever the import stands: at the top, in a function, or for types only."""
 
 RUNS_UP = {
-    "rankrun": {"cluster.rank_script"},
+    "rankrun": {"cluster.rank_under_torchrun"},
     "results": {"timing.comparison"},
     "show.torch_results": {"timing.torch_compare"},
     "profiling.chrome_trace": {"storage.records"},
-    "storage.records": {"cluster.ranks"},
-    "storage.store": {"cluster.ranks"},
+    "storage.records": {"cluster.rank_profile"},
+    "storage.store": {"cluster.rank_profile"},
 }
 """The imports that run up all the same. They are to become fewer: none is added here."""
 
@@ -44,7 +44,7 @@ ONLY_IN = {
 """Front ends and clusters -> the rooms and chapters that know them."""
 
 DRAW = {
-    *("counting.explore", "profiling.memory.picture", "profiling.profile_json", "profiling.torch_table"),
+    *("counting.diff_steps", "profiling.memory.picture", "profiling.profile_json", "profiling.torch_table"),
     *("timing.curves", "timing.reports", "timing.torch_compare", "timing.verdict_words"),
 }
 """Chapters of how something looks whose names do not end in ``view``."""

@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchbench_magic.cluster.rank_profile import rank_profile
+    from torchbench_magic.cluster.rank_profile import RankProfile
+    from torchbench_magic.cluster.rank_recording import rank_profile
     from torchbench_magic.cluster.rank_traces import load_ranks
-    from torchbench_magic.cluster.ranks import RankProfile
     from torchbench_magic.counting.counts import Counts
     from torchbench_magic.counting.diff import CountsDiff
     from torchbench_magic.diagnosis.examination import doctor
@@ -40,7 +40,7 @@ _HOMES = {
     "Insight": "results",
     "Profile": "profiling.profile",
     "ProfileDiff": "profiling.diff",
-    "RankProfile": "cluster.ranks",
+    "RankProfile": "cluster.rank_profile",
     "benchmark_op": "profiling.op_benchmark",
     "compare": "script.compare",
     "doctor": "diagnosis.examination",
@@ -50,7 +50,7 @@ _HOMES = {
     "load_torch_pickle": "storage.torch_pickles",
     "load_trace": "profiling.chrome_trace",
     "profile": "profiling.profiler",
-    "rank_profile": "cluster.rank_profile",
+    "rank_profile": "cluster.rank_recording",
     "step": "profiling.steps",
     "step_num": "profiling.steps",
     "unload_ipython_extension": "notebook",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchbench_magic.cluster.rank_script import main
+from torchbench_magic.cluster.rank_under_torchrun import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

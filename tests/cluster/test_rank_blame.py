@@ -19,8 +19,8 @@ from torchbench_magic.cluster.rank_blame import (
     match_collectives,
     straggler_of,
 )
+from torchbench_magic.cluster.rank_profile import RankProfile, joined_stretches
 from torchbench_magic.cluster.rank_view import document, strips
-from torchbench_magic.cluster.ranks import RankProfile, joined_stretches
 
 # ==== blame ===========================================================================================================
 # Planted waits: who is named, from how much on, and that chance names nobody.

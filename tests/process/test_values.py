@@ -15,8 +15,8 @@ import torch
 
 from torchbench_magic.process.code import globals_read
 from torchbench_magic.process.inputs import described, inputs_of
-from torchbench_magic.process.value_changes import CHANGES, Value
 from torchbench_magic.process.values import values_of, without_changed
+from torchbench_magic.process.values_between_runs import CHANGES, Value
 
 # ==== values read =====================================================================================================
 # What code reads besides shapes: known wherever it stands, without a step of the user's code.

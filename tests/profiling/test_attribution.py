@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import torch
 
-from torchbench_magic.profiling import recording
+from torchbench_magic.profiling import recorder
 from torchbench_magic.profiling.attribution import (
     FORKED,
     DeviceTime,
@@ -29,10 +29,10 @@ from torchbench_magic.profiling.attribution import (
 )
 from torchbench_magic.profiling.events import Events
 from torchbench_magic.profiling.join import join_the_rest, trace_of
+from torchbench_magic.profiling.line_and_op_tables import line_rows
 from torchbench_magic.profiling.line_events import LEAVE, RESUMED, SUSPEND, LineRecord, Stream, entered
-from torchbench_magic.profiling.line_tables import line_rows
 from torchbench_magic.profiling.memory.table import memory_timeline
-from torchbench_magic.profiling.recording import busy_threads, read_cpu
+from torchbench_magic.profiling.recorder import busy_threads, read_cpu
 from torchbench_magic.profiling.scripted import Scripted, read_scripted
 from torchbench_magic.profiling.segments import Codes
 from torchbench_magic.profiling.trace import Source
@@ -411,7 +411,7 @@ def torchs_pool_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     A thread of the pool that ran a moment ago, if only since a debugger or a signal stopped the process, counts as
     busy otherwise, and then the forks of the recording stand on no line.
     """
-    monkeypatch.setattr(recording, "busy_threads", lambda before: frozenset())
+    monkeypatch.setattr(recorder, "busy_threads", lambda before: frozenset())
 
 
 def lines_of(ops: pd.DataFrame, op: str) -> dict[int | None, int]:

@@ -32,7 +32,7 @@ ADAPTER = "profiling/kineto.py"
 # the public types of results that the user made himself, and the public profiler that `rank_profile` gives to him
 OLDER = "profiling/older_torch.py"  # what the adapter hands on
 GRAPHS = "profiling/memory/holders.py"  # the class of what a graph has saved lives in the same module of torch's
-SHOWING = {OLDER, GRAPHS, "show/torch_results.py", "notebook/display.py", "cluster/rank_profile.py"}
+SHOWING = {OLDER, GRAPHS, "show/torch_results.py", "notebook/display.py", "cluster/rank_recording.py"}
 MODULES = re.compile(r"torch\.(_C\._?(profiler|autograd)|autograd\.profiler|profiler|_kineto)\b")
 NAMES = {
     "_autograd", "_profiler", "_KinetoEvent", "_ProfilerEvent", "_ExtraFields_Allocation", "_ExperimentalConfig",

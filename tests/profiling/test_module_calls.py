@@ -18,7 +18,7 @@ from torch.nn.modules import module as torch_modules  # noqa: E402
 from torchbench_magic import profile  # noqa: E402
 from torchbench_magic.profiling.module_calls import ModuleCalls  # noqa: E402
 from torchbench_magic.profiling.profile import Profile  # noqa: E402
-from torchbench_magic.profiling.recording import choose_line_source  # noqa: E402
+from torchbench_magic.profiling.recorder import choose_line_source  # noqa: E402
 
 
 class Block(nn.Module):

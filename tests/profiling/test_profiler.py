@@ -31,7 +31,7 @@ from torchbench_magic.cell_text import Body, CellText
 from torchbench_magic.errors import BodyError, Busy, Interrupted, OptionError
 from torchbench_magic.process.code import compile_body
 from torchbench_magic.profiling.profiler import Asked, Outcome, profile_body, profile_body_async
-from torchbench_magic.profiling.recording import RecordedRun
+from torchbench_magic.profiling.recorder import RecordedRun
 
 from .asking import asked
 from .running import awaited

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from torchbench_magic import profile  # noqa: E402
 from torchbench_magic.errors import InputError, OptionError  # noqa: E402
-from torchbench_magic.profiling import recording as run_module  # noqa: E402
+from torchbench_magic.profiling import recorder as run_module  # noqa: E402
 from torchbench_magic.profiling.call_tree_tables import ops_by_stack  # noqa: E402
 from torchbench_magic.profiling.ops_view import operations  # noqa: E402
 from torchbench_magic.profiling.profile import Profile  # noqa: E402

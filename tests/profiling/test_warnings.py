@@ -26,7 +26,7 @@ from torchbench_magic.process.machine import thread_times
 from torchbench_magic.profiling import warnings
 from torchbench_magic.profiling.line_events import LEAVE, entered
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.recording import RecordedRun
+from torchbench_magic.profiling.recorder import RecordedRun
 from torchbench_magic.profiling.schema import LINE_COLUMNS, frame_of
 from torchbench_magic.profiling.sources import may_wait_for_threads, place_in
 from torchbench_magic.profiling.trace import Source

@@ -15,7 +15,7 @@ import pytest
 from tests.test_hostile_texts import RESULTS as HOSTILE_RESULTS
 from tests.timing.test_view import COMPILED, DIFFERS, EQUAL, tried
 from torchbench_magic.errors import OptionError
-from torchbench_magic.process.value_changes import CHANGES
+from torchbench_magic.process.values_between_runs import CHANGES
 from torchbench_magic.profiling.options import ProfileOptions
 from torchbench_magic.profiling.schema import COMPILATION_COLUMNS, GRAPH_BREAK_COLUMNS, LOOP_COLUMNS, frame_of
 from torchbench_magic.results import Doubt, Shown

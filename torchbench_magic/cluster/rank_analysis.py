@@ -24,7 +24,17 @@ from .rank_blame import (
     straggler_of,
 )
 from .rank_clocks import ClockBounds, RankClock, bounds_of_clocks
-from .ranks import FOREVER, KIND_SHARE, RankProfile, Straggler, common, joined_stretches, nanoseconds, within, without
+from .rank_profile import (
+    FOREVER,
+    KIND_SHARE,
+    RankProfile,
+    Straggler,
+    common,
+    joined_stretches,
+    nanoseconds,
+    within,
+    without,
+)
 
 COLUMNS = 345
 """Of the strip of ranks, 2 px each."""

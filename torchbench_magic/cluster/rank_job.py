@@ -22,8 +22,8 @@ from .engines import Answer, Asking, Cluster, Engine, Question, is_here, probe, 
 from .rank_analysis import profile_of_ranks
 from .rank_clocks import RankClock
 from .rank_on_engine import GIVEN
+from .rank_profile import RankProfile
 from .rank_traces import RankFacts, run_of_profile
-from .ranks import RankProfile
 from .sent_code import SentNames, pack_cells, pack_names
 
 DEADLOCK = 30.0

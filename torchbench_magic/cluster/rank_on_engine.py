@@ -27,7 +27,7 @@ from torchbench_magic.process.interrupts import interrupts_held
 from torchbench_magic.process.torch_import import import_torch
 from torchbench_magic.storage.records import decoded, pack_columns, profile_record
 
-from .rank_profile import clock_against_rank_0
+from .rank_recording import clock_against_rank_0
 from .sent_code import folders_known, known_cells, sent_versions, unpack_names
 
 # ---- gloo_sockets ----------------------------------------------------------------------------------------------------

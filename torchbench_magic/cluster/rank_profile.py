@@ -1,227 +1,187 @@
-"""What one rank of a job does, recorded into a trace that says which rank it is and how its clock stands."""
+"""`RankProfile`: the ranks of a job side by side, and which of them the others wait for."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import json
 import os
-import sys
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
 
-from torchbench_magic.errors import Busy, InputError, TraceError
-from torchbench_magic.files import TRACE, path_of, whole_file
-from torchbench_magic.process.interrupts import interrupts_held
-from torchbench_magic.profiling.kineto import torch_profiler_runs
+import numpy as np
+import pandas as pd
 
-RANK_KEY = "torchbench_magic_rank"
-"""Key of a trace under which rank, size of the job and clock are written."""
-MERGED_KEY = "torchbench_magic_ranks"
-"""Key of a merged trace: the ranks in it."""
+from torchbench_magic.arrays import Ints
+from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.results import Doubt, Insight, Storable, hand_on
 
-_ROUNDS = 15
-"""Of asking rank 0 for its time: the quickest of them held within 4 us on one host, see docs/ranks.md."""
+KIND_SHARE = 1 / 3
+"""Of the blame: a line, computing or idling that is longer by less is not called the reason. Blame is more than the
+planted delay where a rank that comes late also finds the processors and the network busy: 1.7 times on three ranks
+that share two cores."""
 
 
-class RankRecording:
-    """``recording.start()``, the job, ``recording.stop()``, then `write`.
-
-    Args:
-        folder: made where there is none; this rank writes ``rankN.json.gz`` in it.
-        stack: functions are recorded too, so that the one that makes a rank late is known.
+@dataclass(frozen=True, eq=False, repr=False)
+class RankProfile(Storable):
+    """What ``load_ranks`` and ``%%tprofile --engines`` return. Times are seconds; each rank's clock is corrected by the
+    middle of its bounds.
 
     Attributes:
-        ended: the name of the exception that ends the job on this rank, and when; the trace tells it.
-        gave_way: the job started a torch profiler of its own, at which this recording ended. Two at a time break each
-            other: torch 2.13 loses the events of the outer one and then crashes.
-
-    Raises:
-        InputError: the folder cannot be made, or RANK and WORLD_SIZE hold no numbers.
+        ranks: a row a rank: ``rank span compute communication overlap wait transfer unsplit other blame``. Compute +
+            communication - overlap + other = span. Wait is the part of communication before the last rank came,
+            transfer the rest of it; unsplit is wait or transfer, where the trace does not tell which: in collectives
+            in which not all wait for all, or that have no counterpart on the other ranks. Other is Python, data,
+            sleep; blame what this rank made the others wait.
+        ops: a row an operation and device, most time first: ``op device calls rank_0 rank_1 ... ratio``; the columns
+            of ranks are self times, ``ratio`` the largest of them to the smallest (NaN where one has none of it).
+        clock_error: ``rank low high``: the interval that holds this rank's clock minus the first rank's; infinite where
+            nothing tells.
+        timeline: ``rank begin end what``: what each rank did over time, for the strip: ``compute``, ``wait``,
+            ``transfer``, ``unsplit``, ``other``; in columns of `COLUMNS` of the whole, what took most of each.
+        waits: ``begin end rank seconds``: each wait in a collective, and the rank that came last.
+        straggler: None unless its blame exceeds `threshold`, more than chance would have it
+            (`cluster.rank_blame.straggler_of`), and something is seen that this rank does longer.
+        unnamed: why the rank whose blame exceeds `threshold` is not the straggler: ``chance``, or ``no cause``; else
+            empty.
+        threshold: seconds: 5 % of the span, or what the clocks may be off where that is more.
+        span: seconds from the first event of all ranks to the last.
+        collectives: how many were matched on all ranks of their group. The first does not count for blame.
+        steps: of the profiler, in the first rank's trace; 0 where none are marked.
+        world_size: of the job; None where no trace tells.
+        backend: of torch.distributed; empty where no trace tells.
+        hosts: of each rank; empty where a trace tells none.
+        files: the traces, in the order of the ranks; empty where ``profiles`` are there instead.
+        profiles: of a job on engines, the `Profile` of each rank, in the order of ``ranks``.
+        printed: of a job on engines, what each rank printed.
+        ended: what ended the job early, in a sentence; empty where all ranks ran to their end, or nothing tells.
+        sent: what was sent to the engines, with sizes.
+        saved: when it was stored, UTC; empty for one that was not read from a store.
+        warnings: what is doubtful, the worst first.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, stack: bool = True) -> None:
-        self.folder = path_of(folder)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"{self.folder}: no folder can be made there ({error.strerror or error})") from None
-        self.rank, self.world_size, self.backend = _number("RANK", 0), _number("WORLD_SIZE", 1), ""
-        self._clock: tuple[int, int] | None = None
-        self._stack = stack
-        self.ended: tuple[str, int] | None = None
-        self.gave_way = False
-        self.profiler: Any = None
-        self._is_on = False
-        self._undone = contextlib.ExitStack()
+    ranks: pd.DataFrame
+    ops: pd.DataFrame
+    clock_error: pd.DataFrame
+    timeline: pd.DataFrame
+    waits: pd.DataFrame
+    straggler: Straggler | None
+    threshold: float
+    span: float
+    collectives: int
+    steps: int
+    world_size: int | None
+    backend: str
+    hosts: tuple[str, ...]
+    files: tuple[str, ...]
+    warnings: list[Doubt] = field(default_factory=list)
+    profiles: tuple[Profile, ...] = ()
+    printed: tuple[str, ...] = ()
+    ended: str = ""
+    sent: str = ""
+    saved: str = ""
+    unnamed: str = ""
 
-    def start(self) -> None:
-        """Begin. Where the process group is there, every rank must begin: they compare their clocks.
+    @property
+    def partial(self) -> bool:
+        """A rank failed, or the job was ended before its end."""
+        return bool(self.ended)
 
-        Raises:
-            Busy: a torch profiler runs already.
-        """
-        if torch_profiler_runs():
-            raise Busy("a torch profiler is already running; stop it first")
-        import torch.profiler
+    @property
+    def insights(self) -> tuple[Insight, ...]:
+        """Why the job takes as long as it does, most seconds first: ``straggler``, ``waiting-for``."""
+        found: tuple[Insight, ...] = hand_on(self, "insights")
+        return found
 
-        self.look()
-        record = torch.profiler.ProfilerAction.RECORD
-        self.profiler = torch.profiler.profile(
-            schedule=lambda step: record,
-            record_shapes=True,
-            with_stack=self._stack,  # with a schedule steps are marked
-        )
-        self.profiler.start()
-        self._is_on = True
-        self._undone.callback(_before_profilers(self._give_way))
+    def merged_trace(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """All ranks in one Chrome trace, for Perfetto: process = rank, on the first rank's clock. Files are read again.
 
-    def _give_way(self, starting: Any) -> None:
-        if self._is_on and starting is not getattr(self.profiler, "profiler", None):
-            self.gave_way = True
-            sys.stderr.write(
-                f"torchbench_magic: rank {self.rank} starts a torch profiler of its own, and only one can run at a"
-                " time: this recording ends here. To see all of it, pass the script's own traces to load_ranks.\n"
-            )
-            self.stop()
-
-    def look(self) -> None:
-        """Learn rank and clock from the process group, if there is one now: it may be gone before the end."""
-        from torch import distributed
-
-        if not (distributed.is_available() and distributed.is_initialized()):
-            return
-        known = bool(self.backend)
-        self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
-        self.backend = str(distributed.get_backend())
-        of_one_host = os.environ.get("LOCAL_WORLD_SIZE") == str(self.world_size)  # as torchrun says it: one clock
-        if not known and self.world_size > 1 and self.backend == "gloo" and not of_one_host:
-            self._clock = clock_against_rank_0(self.rank, self.world_size)
-
-    def end_with(self, error: BaseException) -> None:
-        """Note what ends the job on this rank, now."""
-        self.ended = type(error).__name__, time.time_ns()
-
-    def stop(self) -> None:
-        """End the recording; what was recorded is held until `write`. Safe to call twice."""
-        if not self._is_on:
-            return
-        self._is_on = False
-        self._undone.close()
-        self.look()
-        told: dict[str, Any] = {"rank": self.rank, "world_size": self.world_size, "backend": self.backend}
-        if self.ended is not None:
-            told["ended"], told["ended_ns"] = self.ended
-        if self.gave_way:
-            told["gave_way"] = True
-        if self._clock is not None:
-            told["clock"] = {"offset_ns": self._clock[0], "error_ns": self._clock[1]}
-        self.profiler.add_metadata_json(RANK_KEY, json.dumps(told))
-        self.profiler.stop()
-
-    def write(self) -> Path:
-        """The file, whole or not at all.
+        Args:
+            path: ``.json``, or ``.json.gz`` for gzip; whole or not at all.
+            overwrite: replace a file that is no trace too.
 
         Raises:
-            TraceError: it cannot be written.
+            TraceError: a file is gone or has changed, or the new one cannot be written.
         """
-        path = self.folder / f"rank{self.rank}.json.gz"
-        with whole_file(path, TRACE) as part:
-            plain = part.with_name(f"{part.name}.json.gz")  # torch packs by the name's end
-            try:
-                self.profiler.export_chrome_trace(os.fspath(plain))
-                os.replace(plain, part)
-            except RuntimeError as error:
-                raise TraceError(f"{path}: cannot be written ({str(error).splitlines()[0]})") from None
-            finally:
-                plain.unlink(missing_ok=True)
-        return path
+        hand_on(self, "merged_trace", path=path, overwrite=overwrite)
 
 
-def _before_profilers(told: Callable[[Any], None]) -> Callable[[], None]:
-    """Have ``told`` called with each of torch's profilers that is about to start; what is returned ends that."""
-    from torch.autograd import profiler
+@dataclass(frozen=True)
+class Straggler:
+    """The rank that the others wait for.
 
-    kind: Any = profiler.profile
-    name = "_prepare_trace"  # assumed of torch 2.13 and newer: profilers of both its modules begin with it
-    was = vars(kind).get(name)
-    if was is None:
-        return lambda: None
-
-    @functools.wraps(was)
-    def prepared(profile: Any, *given: Any, **named: Any) -> Any:
-        told(profile)
-        return was(profile, *given, **named)
-
-    setattr(kind, name, prepared)
-
-    def end() -> None:
-        if vars(kind).get(name) is prepared:
-            setattr(kind, name, was)
-
-    return end
-
-
-def _number(name: str, otherwise: int) -> int:
-    text = os.environ.get(name, "") or str(otherwise)
-    if not text.isdigit():
-        raise InputError(f"{name}={text!r} in the environment is not a rank number; unset it, or start with torchrun")
-    return int(text)
-
-
-def clock_against_rank_0(rank: int, world_size: int) -> tuple[int, int]:
-    """(ns this clock is ahead of rank 0's, ns that may be off): Cristian's method (1989), of several rounds the
-    quickest. Rank 0 read its clock between asking and answer, so half of the round is the bound."""
-    import torch
-    from torch import distributed
-
-    number = torch.zeros(1, dtype=torch.int64)
-    if rank == 0:
-        for other in range(1, world_size):
-            for _ in range(_ROUNDS):
-                distributed.recv(number, other)
-                number[0] = time.time_ns()
-                distributed.send(number, other)
-        return 0, 0
-    rounds = []
-    for _ in range(_ROUNDS):
-        asked = time.time_ns()
-        distributed.send(number, 0)
-        distributed.recv(number, 0)
-        answered = time.time_ns()
-        rounds.append((answered - asked, (asked + answered) // 2 - int(number)))
-    took, offset = min(rounds)
-    return offset, took // 2 + 1
-
-
-@contextlib.contextmanager
-def rank_profile(folder: str | os.PathLike[str] = "traces", *, stack: bool = True) -> Iterator[Any]:
-    """``with rank_profile("traces"): train()`` on every rank: one trace a rank, for `cluster.rank_traces`.
-
-    The trace says which rank it is of, also where the process group is gone at the end. Over gloo on several hosts the
-    clocks are measured as well. The trace is written after an exception and Ctrl-C too.
-
-    Args:
-        folder: made where there is none; an older trace of this rank in it is replaced.
-        stack: record functions, so that the one that makes a rank late can be named; it makes Python slower.
-
-    Yields:
-        torch's profiler; its ``step()`` marks steps.
-
-    Raises:
-        Busy: a torch profiler runs already.
-        InputError: the folder or the file cannot be made.
+    Attributes:
+        rank: its number.
+        late: seconds that it made the others wait.
+        text: the sentence about it; ``str`` of the record.
+        cell: n of the ``In[n]`` of the line at which it spends what makes it late; None for a file, or where no line
+            is known.
+        line: that line, 1-based; of a trace with stacks the first line of the function. None: not known.
+        place: the same as it is shown, ``train.py:12 augment``; empty where it is not known.
+        file: the file of the line; empty where it is not known.
+        excess: seconds that it spends there beyond the median of the other ranks.
+        computing: seconds that it computes beyond the median of the other ranks, negative for less.
+        outside: seconds beyond the median of the other ranks in which it neither computes nor communicates: Python,
+            data, sleep.
+        last: how many collectives it entered last.
+        of: how many collectives were looked at.
     """
-    recording = RankRecording(folder, stack=stack)
-    recording.start()
-    try:
-        yield recording.profiler
-    except Exception as error:
-        recording.end_with(error)
-        raise
-    finally:
-        with interrupts_held():
-            recording.stop()
-            recording.write()
+
+    rank: int
+    late: float
+    text: str
+    cell: int | None = None
+    line: int | None = None
+    place: str = ""
+    file: str = ""
+    excess: float = 0.0
+    computing: float = 0.0
+    outside: float = 0.0
+    last: int = 0
+    of: int = 0
+
+    def __str__(self) -> str:
+        return self.text
+
+
+# ---- stretches -------------------------------------------------------------------------------------------------------
+# Sets of moments: int64 [n, 2], ns, begin and end of each stretch, sorted and apart from each other.
+
+
+FOREVER = 2**61
+"""ns beyond any time of a trace."""
+
+
+def joined_stretches(begin: Ints, end: Ints) -> Ints:
+    """All that lies between a ``begin`` and its ``end``, in whatever order they come and however they overlap."""
+    some = end > begin
+    begin, end = begin[some], end[some]
+    if not len(begin):
+        return np.zeros((0, 2), dtype=np.int64)
+    order = np.argsort(begin, kind="stable")
+    begin, until = begin[order], np.maximum.accumulate(end[order])
+    first = np.flatnonzero(np.append(True, begin[1:] > until[:-1]))
+    return np.stack([begin[first], until[np.append(first[1:] - 1, len(begin) - 1)]], axis=1)
+
+
+def common(one: Ints, other: Ints) -> Ints:
+    """What lies in both."""
+    moments = np.concatenate([one[:, 0], other[:, 0], one[:, 1], other[:, 1]])
+    begins = len(one) + len(other)
+    change = np.where(np.arange(len(moments)) < begins, 1, -1)
+    order = np.lexsort((change, moments))  # at one moment ends come first
+    moments, depth = moments[order], np.cumsum(change[order])
+    inside = np.flatnonzero(depth == 2)  # each set holds a moment once
+    return joined_stretches(moments[inside], moments[inside + 1]) if len(inside) else np.zeros((0, 2), dtype=np.int64)
+
+
+def without(one: Ints, other: Ints) -> Ints:
+    """What lies in ``one`` and not in ``other``."""
+    rest = np.stack([np.append(-FOREVER, other[:, 1]), np.append(other[:, 0], FOREVER)], axis=1)
+    return common(one, rest)
+
+
+def nanoseconds(stretches: Ints) -> int:
+    """How long they are together."""
+    return int((stretches[:, 1] - stretches[:, 0]).sum())
+
+
+def within(stretches: Ints, begin: int, end: int) -> Ints:
+    """The part between two moments."""
+    return common(stretches, np.array([[begin, end]], dtype=np.int64))

@@ -32,8 +32,8 @@ from torchbench_magic.results import Doubt
 from .rank_analysis import CodePlace, RankRun, profile_of_ranks
 from .rank_blame import CollectiveCalls, kind_of_collective
 from .rank_clocks import RankClock
-from .rank_profile import MERGED_KEY, RANK_KEY
-from .ranks import RankProfile, joined_stretches
+from .rank_profile import RankProfile, joined_stretches
+from .rank_recording import MERGED_KEY, RANK_KEY
 
 # ---- rank_events -----------------------------------------------------------------------------------------------------
 # The trace of one rank as a `RankRun`: read once, as a stream, into columns.

@@ -43,19 +43,6 @@ from torchbench_magic.timing.timed_loop import BlockAround, Ended, Timeable
 from torchbench_magic.timing.written_objects import WrittenObjects
 from torchbench_magic.units import seconds_text
 
-from .calls import (
-    VALUE,
-    CallOutcome,
-    CellCalls,
-    bound_to_what_is_given,
-    compared,
-    differing,
-    differs_in,
-    first_state,
-    is_evident,
-    not_comparable,
-    only_tiny,
-)
 from .kinds import (
     Autocast,
     Change,
@@ -74,6 +61,19 @@ from .kinds import (
     graphs_compiled,
     has_compiled_code,
     with_functions,
+)
+from .trial_calls import (
+    VALUE,
+    CallOutcome,
+    CellCalls,
+    bound_to_what_is_given,
+    compared,
+    differing,
+    differs_in,
+    first_state,
+    is_evident,
+    not_comparable,
+    only_tiny,
 )
 
 # ---- trying ----------------------------------------------------------------------------------------------------------

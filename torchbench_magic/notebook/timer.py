@@ -180,8 +180,8 @@ class TimerMagics(SessionMagics):
 
 
 def _check_trial(task: Task, awaits: bool) -> None:
-    from torchbench_magic.levers.calls import NO_AWAIT
     from torchbench_magic.levers.trial import check_trial
+    from torchbench_magic.levers.trial_calls import NO_AWAIT
 
     check_trial(task)
     if awaits:

@@ -32,7 +32,7 @@ from .held import (
 )
 from .inputs import described
 from .reach import attributes_held, is_users_class, slot_values, slots_among
-from .value_changes import CHANGES, CODE, CONTENTS, NOT_SET, TEXT, Value, variable_label, variable_of
+from .values_between_runs import CHANGES, CODE, CONTENTS, NOT_SET, TEXT, Value, variable_label, variable_of
 
 # ---- environment_read ------------------------------------------------------------------------------------------------
 # Environment variables that code may read: ``os.environ["MODE"]``, ``os.getenv(NAME)``, a helper that is given a name.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchbench_magic.arrays import Ints
-from torchbench_magic.profiling.memory.record import HostMemory
+from torchbench_magic.profiling.memory.tracemalloc_record import HostMemory
 
 from .call_tree_tables import inclusive
 from .events import ON_DEVICE, Events

@@ -29,6 +29,7 @@ from torchbench_magic.storage.records import (
     unpack_columns,
 )
 
+from .all_tables import lay_out
 from .attribution import LAUNCHES, Joined, RunThreads, join_ops_and_lines, without_repeats
 from .join import join_the_rest
 from .line_events import LineRecord
@@ -36,7 +37,6 @@ from .options import ProfileOptions
 from .profile import Profile, settled
 from .schema import LINE_COLUMNS, frame_of
 from .segments import Codes
-from .tables import lay_out
 from .trace import KINDS, Source, Trace, Track, line_ranges, node_sources
 from .trace_file import StoredTrace, TraceFile, is_own_frame, opened_trace, read_chrome_events, record_of_frames
 

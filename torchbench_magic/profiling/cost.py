@@ -22,7 +22,7 @@ from torchbench_magic.units import count, interval, ratio, seconds_text
 from .call_tree import MODULE
 from .join import JoinedRun
 from .profile import Profile, ProfilerCost
-from .recording import SOURCE_MODULES, LineSource, RecordedRun, choose_line_source, torch_threads
+from .recorder import SOURCE_MODULES, LineSource, RecordedRun, choose_line_source, torch_threads
 
 # ---- recording_costs -------------------------------------------------------------------------------------------------
 # What recording adds to a run, per event: a table, and for lines a measurement in this process.

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from torchbench_magic.process.contention import load_differences
-from torchbench_magic.process.value_changes import changes_of, uncompared, words_for
+from torchbench_magic.process.values_between_runs import changes_of, uncompared, words_for
 from torchbench_magic.results import CodeLine, Doubt, Insight, Shown, with_doubts
 from torchbench_magic.timing.identity import environment_differences, input_differences
 

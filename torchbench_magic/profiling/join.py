@@ -36,7 +36,7 @@ from .kineto import Kineto
 from .line_events import LEAVE, SUSPEND, entered_code
 from .module_calls import ModuleRecord
 from .options import ProfileOptions
-from .recording import RecordedRun
+from .recorder import RecordedRun
 from .scripted import read_scripted
 from .segments import NO_LINE, Codes, nest
 from .sources import Cells, CodeSources, ProfiledBody

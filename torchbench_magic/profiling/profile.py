@@ -16,7 +16,7 @@ import pandas as pd
 from torchbench_magic.process.contention import Contention
 from torchbench_magic.process.environment import Environment
 from torchbench_magic.process.memory import LARGE, give_back, give_back_if_due, give_back_with
-from torchbench_magic.process.value_changes import Value
+from torchbench_magic.process.values_between_runs import Value
 from torchbench_magic.profiling.cores.table import Concurrency
 from torchbench_magic.profiling.efficiency.table import Efficiency
 from torchbench_magic.profiling.loops.phases import empty_phases, phases_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from torchbench_magic.process.value_changes import changing_variables
+from torchbench_magic.process.values_between_runs import changing_variables
 from torchbench_magic.profiling.loops.phases import shares_of
 from torchbench_magic.profiling.memory.allocations import devices_of, peak_of
 from torchbench_magic.results import Doubt

@@ -29,7 +29,7 @@ from torchbench_magic.process.settings import measured_alone
 from torchbench_magic.process.torch_import import import_torch
 from torchbench_magic.profiling.efficiency.judge import with_efficiency
 from torchbench_magic.profiling.loops.run import PhasesRun, profile_of_phases
-from torchbench_magic.profiling.memory.record import HostMemory
+from torchbench_magic.profiling.memory.tracemalloc_record import HostMemory
 from torchbench_magic.profiling.python.record import check_sampler
 
 from .cost import Repeats, with_repeats
@@ -38,7 +38,7 @@ from .line_events import Callers
 from .module_calls import ModuleCalls
 from .options import MAX_EVENTS, ProfileOptions
 from .profile import Profile, settled
-from .recording import SOURCE_MODULES, RecordedRun, check_counts, choose_line_source
+from .recorder import SOURCE_MODULES, RecordedRun, check_counts, choose_line_source
 from .report import InputsOfBody, Reached, report
 from .schedule import Schedule
 from .sources import Cells, ProfiledBody, libraries_called

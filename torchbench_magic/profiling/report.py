@@ -17,8 +17,8 @@ from torchbench_magic.process.compile_watch import switched_off
 from torchbench_magic.process.contention import contention_between
 from torchbench_magic.process.environment import read_environment
 from torchbench_magic.process.inputs import inputs_of
-from torchbench_magic.process.value_changes import variable_of
 from torchbench_magic.process.values import Values, values_of, without_changed
+from torchbench_magic.process.values_between_runs import variable_of
 from torchbench_magic.profiling.compiling.table import (
     cells_compiled,
     compilation_tables,
@@ -34,16 +34,16 @@ from torchbench_magic.profiling.python.table import doubts_of_sampling, sampled_
 from torchbench_magic.profiling.workers.record import waits_for_workers, worker_table
 from torchbench_magic.results import Doubt
 
+from .all_tables import lay_out
 from .attribution import Joined
 from .cost import EventNumbers, OwnThread, cost_doubt, profiler_cost, recording_times
 from .join import JoinedRun, RunEvents, join_run, read_run
 from .kineto import collector_paused
 from .options import ProfileOptions
 from .profile import Profile
-from .recording import RecordedRun
+from .recorder import RecordedRun
 from .schema import LINE_COLUMNS, frame_of
 from .sources import Cells, CodeSources, ProfiledBody, sources_of
-from .tables import lay_out
 from .trace import share_of_devices
 from .warnings import doubts_of_holders, find_doubts
 

@@ -30,7 +30,7 @@ from .kineto import make_ready, marker
 from .line_events import Callers
 from .options import ProfileOptions
 from .profile import Profile
-from .recording import RecordedRun, torch_threads
+from .recorder import RecordedRun, torch_threads
 from .schedule import Action
 from .schema import LINE_COLUMNS, OP_COLUMNS, frame_of
 from .trace import one_after_the_other

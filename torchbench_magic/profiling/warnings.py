@@ -19,7 +19,7 @@ from torchbench_magic.process.contention import (
     oversubscribed_text,
 )
 from torchbench_magic.profiling.memory.holders import Holdings
-from torchbench_magic.profiling.memory.record import HostMemory
+from torchbench_magic.profiling.memory.tracemalloc_record import HostMemory
 from torchbench_magic.profiling.python.table import sampled_waits
 from torchbench_magic.results import Doubt
 from torchbench_magic.timing.voids import CO_LOAD
@@ -29,7 +29,7 @@ from .attribution import COMPILED_REGION, FORKED, Joined
 from .file_texts import read_statements
 from .join import Dropped, RunEvents
 from .options import ProfileOptions
-from .recording import RecordedRun, unseen_cpu_seconds
+from .recorder import RecordedRun, unseen_cpu_seconds
 from .schedule import Schedule
 from .segments import NO_LINE, ThreadJoin
 from .sources import may_wait_for_threads, place_in

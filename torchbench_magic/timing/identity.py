@@ -15,7 +15,7 @@ import numpy as np
 
 from torchbench_magic.cell_text import source_id_of
 from torchbench_magic.process.environment import Environment
-from torchbench_magic.process.value_changes import changes_of, same_values, variable_of
+from torchbench_magic.process.values_between_runs import changes_of, same_values, variable_of
 
 from .comparison import Comparison
 from .samples import Subject

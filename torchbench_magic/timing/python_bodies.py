@@ -22,8 +22,8 @@ from .check import check_equal_results
 from .iterators import only_made
 from .plan import Counting
 from .point_run import LeftBySetup, TimedBlocks
-from .rebinding import rebound_names, shadowed_names
 from .samples import Subject
+from .shadowed_names import rebound_names, shadowed_names
 from .sweep import Point
 from .task import InputsRead, Task, given_names, own_inputs, unused_inputs
 from .timed_loop import Block, BlockAround, Ended, compile_block

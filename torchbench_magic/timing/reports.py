@@ -11,7 +11,7 @@ from typing import Any
 
 from torchbench_magic.errors import OptionError
 from torchbench_magic.printable import printable_lines
-from torchbench_magic.process.value_changes import changing_variables
+from torchbench_magic.process.values_between_runs import changing_variables
 from torchbench_magic.show import markdown
 from torchbench_magic.show.document import MOST_DOUBTS, Document, Phrase, StyledText, clipped, plain
 from torchbench_magic.show.json_output import finite_number, plain_value

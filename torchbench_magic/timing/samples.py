@@ -16,7 +16,7 @@ import pandas as pd
 from torchbench_magic.arrays import Floats, Ints
 from torchbench_magic.process.contention import Contention
 from torchbench_magic.process.environment import EnginePlace, Environment
-from torchbench_magic.process.value_changes import Value
+from torchbench_magic.process.values_between_runs import Value
 
 from .intervals import Look, median_interval
 from .verdict import NEAR_LOOP, Range
@@ -131,7 +131,7 @@ class Subject:
             words: shapes, dtypes, devices, lengths, plain numbers; None where it was not recorded.
         given: the same of what the notebook gave, before the setup; not what the setup, a sweep or a fuzzer made.
         values, given_values: what else it read then, and of what the notebook gave: numbers, texts and containers in
-            dicts, classes, modules and instances; see `process.value_changes`. None where it was not recorded.
+            dicts, classes, modules and instances; see `process.values_between_runs`. None where it was not recorded.
         first_call: the very first call, compiling and loading included; never a sample.
         warmup_calls: calls until the time and the page faults of a call had settled.
         loop_overhead: what the loop costs a call; it is taken out of the samples.

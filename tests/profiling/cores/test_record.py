@@ -148,13 +148,13 @@ def test_an_error_and_an_interrupt_keep_what_was_seen_and_leave_no_process() -> 
 
 @LINUX
 def test_a_profile_that_does_not_begin_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchbench_magic.profiling import recording
+    from torchbench_magic.profiling import recorder
 
     def broken(self: object) -> None:
         raise RuntimeError("not today")
 
     before = children()
-    monkeypatch.setattr(recording.Kineto, "start", broken)
+    monkeypatch.setattr(recorder.Kineto, "start", broken)
     with pytest.raises(RuntimeError, match="not today"):
         profiled("x = 1", {}, concurrency=True)
     assert children() <= before

@@ -15,7 +15,7 @@ import torch
 from tests.profiling.profiling_text import profiled, profiled_with_torch, row
 from torchbench_magic.profiling.events import number_blocks
 from torchbench_magic.profiling.kineto import OlderBlocks, living_blocks
-from torchbench_magic.profiling.memory import record as module
+from torchbench_magic.profiling.memory import tracemalloc_record as module
 
 # ==== memory table ====================================================================================================
 # Each block of memory on its line, from allocation to freeing; the totals are torch's own.

@@ -16,7 +16,7 @@ from torchbench_magic.process.environment import read_environment
 from torchbench_magic.process.interrupts import interrupts_held
 from torchbench_magic.profiling.options import ProfileOptions
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.recording import hide_from_compiler, kernel_threads, torch_threads
+from torchbench_magic.profiling.recorder import hide_from_compiler, kernel_threads, torch_threads
 from torchbench_magic.profiling.schema import LINE_COLUMNS, OP_COLUMNS, frame_of
 from torchbench_magic.profiling.sources import ProfiledBody
 from torchbench_magic.profiling.warnings import doubts_of_load, worked_on

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from torchbench_magic.profiling.attribution import Bytes, Joined
 from torchbench_magic.profiling.events import Events
-from torchbench_magic.profiling.line_tables import LineRows, place_columns
+from torchbench_magic.profiling.line_and_op_tables import LineRows, place_columns
 from torchbench_magic.profiling.schema import HOLDER_COLUMNS, MEMORY_COLUMNS, frame_of
 
 from .holders import Holdings

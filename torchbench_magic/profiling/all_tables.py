@@ -18,7 +18,7 @@ from .attribution import Joined
 from .call_tree import FUNCTION, KINDS, LINE, MODULE, OP, RANGE, THREAD, CallTree
 from .call_tree_tables import inclusive
 from .join import JoinedRun, trace_of
-from .line_tables import line_rows, place_columns, table_of_lines, table_of_ops
+from .line_and_op_tables import line_rows, place_columns, table_of_lines, table_of_ops
 from .profile import Profile
 from .schema import FRAME_COLUMNS, frame_of
 from .segments import NO_LINE

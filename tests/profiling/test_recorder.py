@@ -24,7 +24,7 @@ from torch.nn.modules import module as torch_modules
 from torchbench_magic import profile
 from torchbench_magic.cell_text import CellText
 from torchbench_magic.process import code
-from torchbench_magic.profiling import kineto, recording
+from torchbench_magic.profiling import kineto, recorder
 from torchbench_magic.profiling.kineto import torch_profiler_runs
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.view import document
@@ -392,10 +392,10 @@ def run_of(clocks: Clocks, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A run of 10 ms that was entered and left by these clocks."""
     times = SimpleNamespace(time_ns=clocks.time_ns, perf_counter_ns=clocks.perf_counter_ns, thread_time_ns=lambda: 0)
     times.perf_counter = lambda: 0.0
-    monkeypatch.setattr(recording, "time", times)
+    monkeypatch.setattr(recorder, "time", times)
     source: Any = SimpleNamespace(name="none", outside_calls=lambda: 0)
     options: Any = SimpleNamespace(python=False, concurrency=False, threads=1, memory=False, shapes=False)
-    run = recording.RecordedRun(source, options, SimpleNamespace(update=print))  # type: ignore[arg-type]
+    run = recorder.RecordedRun(source, options, SimpleNamespace(update=print))  # type: ignore[arg-type]
     run.enter()
     clocks.now += 10 * MS
     clocks.was_set = clocks.set_by
@@ -420,7 +420,7 @@ def test_a_clock_that_was_set_is_told_by_how_much_at_the_least(ms: int, monkeypa
 
 
 def test_it_is_said_that_no_time_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording.RecordedRun, "clock_set_by", 3600.0)
+    monkeypatch.setattr(recorder.RecordedRun, "clock_set_by", 3600.0)
     (doubt,) = [each for each in profiled("x = 1").profile.warnings if each.kind == "clock-set"]
     assert doubt.text.startswith("The system clock was changed during the run: ")
     assert doubt.text.endswith("No time here is valid.")
@@ -436,7 +436,7 @@ def test_a_body_ends_when_the_device_has_and_begins_when_what_was_launched_befor
         clocks.now += next(waits)
         return True
 
-    monkeypatch.setattr(recording, "wait_for_devices", wait_for_devices)
+    monkeypatch.setattr(recorder, "wait_for_devices", wait_for_devices)
     run = run_of(clocks, monkeypatch)
     assert run.end - run.begin == pytest.approx(56 * MS, abs=2000)
     assert run.after == pytest.approx(46 * MS, abs=2000)
@@ -445,7 +445,7 @@ def test_a_body_ends_when_the_device_has_and_begins_when_what_was_launched_befor
 
 
 def test_without_a_device_in_use_a_body_ends_with_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "wait_for_devices", lambda: False)
+    monkeypatch.setattr(recorder, "wait_for_devices", lambda: False)
     run = run_of(Clocks({}), monkeypatch)
     assert run.after == 0
     assert run.end - run.begin == pytest.approx(10 * MS, abs=2000)
@@ -458,7 +458,7 @@ def test_what_a_device_does_after_the_code_is_part_of_the_time_and_on_no_line(mo
     text = "def wait_for_devices():\n  time.sleep(0.05)\n  waits.append(1)\n  return True"
     names: dict[str, Any] = {"time": time, "waits": waits}
     exec(compile(text, "/usr/lib/elsewhere.py", "exec"), names)
-    monkeypatch.setattr(recording, "wait_for_devices", names["wait_for_devices"])
+    monkeypatch.setattr(recorder, "wait_for_devices", names["wait_for_devices"])
     made = profiled("x = 1\ny = 2").profile
     assert len(waits) == 2
     assert made.wall_time >= 0.05

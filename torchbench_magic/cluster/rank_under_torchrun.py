@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from torchbench_magic.errors import TorchBenchError
 
-from .rank_profile import RankRecording
+from .rank_recording import RankRecording
 
 _RANKRUN = Path(__file__).parents[1] / "rankrun.py"
 

@@ -27,7 +27,7 @@ from torchbench_magic.profiling.loops import marks
 from torchbench_magic.profiling.loops.hooks import TrainingHooks
 from torchbench_magic.profiling.loops.marks import LoopMarks
 from torchbench_magic.profiling.loops.spans import marking
-from torchbench_magic.profiling.memory.record import HostMemory
+from torchbench_magic.profiling.memory.tracemalloc_record import HostMemory
 from torchbench_magic.profiling.python import record
 from torchbench_magic.profiling.python.record import PythonSampler, SampleRecord
 from torchbench_magic.profiling.workers.record import WorkerRecord, Workers
@@ -222,7 +222,7 @@ _OBSERVERS = (
     "torchbench_magic.process.dynamo",
     "torchbench_magic.profiling.loops.marks",
     "torchbench_magic.profiling.python.record",
-    "torchbench_magic.profiling.memory.record",
+    "torchbench_magic.profiling.memory.tracemalloc_record",
     "torchbench_magic.profiling.module_calls",
     "torchbench_magic.profiling.line_events",
 )
