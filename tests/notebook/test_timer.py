@@ -693,16 +693,16 @@ def test_saved_counts_come_back_and_a_point_without_them_is_measured_again(
     cell = f"%%timer {QUICK} -q {{}} --save {tmp_path / 'runs.sqlite'}\n# --- A\nx * x\n# --- B\nx + x * x"
     run(counted, cell.format(""))
     run(counted, cell.format("--resume --callgrind 20"))
-    counted = counted.user_ns["_timer"]
-    assert "resumed" not in [doubt.kind for doubt in counted.warnings], "what was stored had no counts"
+    first = counted.user_ns["_timer"]
+    assert "resumed" not in [doubt.kind for doubt in first.warnings], "what was stored had no counts"
     (stored,) = [one for one in load(tmp_path / "runs.sqlite") if one.counts]
-    assert stored.diff().frame.equals(counted.diff().frame)
+    assert stored.diff().frame.equals(first.diff().frame)
     assert stored.diff().callees("PyNumber_Multiply")["calls"].tolist()[0] == 1
 
     run(counted, cell.format("--resume --callgrind 20"))
     again = counted.user_ns["_timer"]
     assert "resumed" in [doubt.kind for doubt in again.warnings]
-    assert again.frame["instructions"].tolist() == counted.frame["instructions"].tolist()
+    assert again.frame["instructions"].tolist() == first.frame["instructions"].tolist()
     run(counted, cell.format("--resume --callgrind 30"))
     assert counted.user_ns["_timer"].counts["A"].number_per_run == 30
     run(counted, "%unload_ext torchbench_magic")
