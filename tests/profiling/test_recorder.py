@@ -165,7 +165,8 @@ def test_in_a_new_process_the_compiler_meets_no_frame_of_ours() -> None:
         subprocess.run([sys.executable, "-c", COLD, way], capture_output=True, text=True, check=True).stdout
         for way in ("plain", "lines", "phases")
     ]
-    assert met[1:] == met[:1] * 2
+    plain, *ours = [int(each.split()[0]) for each in met]
+    assert max(ours) <= plain, met  # fewer: what this package imports has run before
 
 
 @pytest.mark.usefixtures("compiled_anew")

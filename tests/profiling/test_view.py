@@ -104,14 +104,12 @@ def recorded(*times: tuple[float, float], on_none: float = 0.0, **changes: Any) 
         ),
         pytest.param(
             recorded((0.6, 0.2), (0.4, 0.15)),
-            "which line takes the most time is not known: with the profiler it is In[2]:1 (0.600 of 1.00 s), without it"
-            " perhaps In[2]:2",
+            "which line takes the most time is not known: with the profiler it is In[2]:1 (0.600 of 1.00 s)",
             id="another line, if the estimate is wrong",
         ),
         pytest.param(
             recorded((0.55, 0.0), (0.45, 0.0), on_none=0.2),
-            "which line takes the most time is not known: with the profiler it is In[2]:1 (0.550 of 1.00 s), without it"
-            " perhaps In[2]:2",
+            "which line takes the most time is not known: with the profiler it is In[2]:1 (0.550 of 1.00 s)",
             id="what stands on no line may all have been added to the first",
         ),
         pytest.param(

@@ -75,6 +75,13 @@ def go():
         i + 1
     count += 1
 """
+NUMBER = """\
+n = 0
+def bump():
+    global n
+    n += 1
+    clock.work(n)
+"""
 SORT = "clock.work(5000 if a[0] > a[-1] else 10)\na.sort()"
 GRADS = """\
 ps = [torch.nn.Parameter(torch.ones(3)) for _ in range(9)]
@@ -128,6 +135,7 @@ CELLS = [
         "xs = []",
         "xs.append(1)\nfor x in xs:\n    x + 1",
     ),
+    ("more", "a call takes .* from the state that setup left, and .*; `n` was 0, then 30", NUMBER, "bump()"),
     ("more", "line . of `go` .* ran 30. times in the last call and .* in the second one", POSITION, "go()"),
     (
         "less",
@@ -171,6 +179,8 @@ QUIET = [
     ("cache = {i: i for i in range(100)}", "sum(cache.values())"),
     ("a = np.ones(5)", "a *= 2"),
     ("g = iter(int, 1)", "next(g)"),
+    ("d = {'n': 0}", "clock.work(5000 if d['n'] % 100 == 0 else 100); d['n'] += 1"),  # now and then
+    ("d = {'n': 0}", "clock.work(100); d['n'] += 1"),
     ("w = torch.ones(9, 9); n = [0]", "with torch.set_grad_enabled(n[0] == 0):\n    w @ w\nn[0] += 1"),  # no graph
     (FRAME, "clock.work(100)\ndf['b'] = df['a'] * 2"),
     (FRAME, "clock.work(5000 if '_engine' not in df.index._cache else 100)\ndf.index.get_loc(3)"),  # the same values

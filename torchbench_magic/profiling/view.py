@@ -316,9 +316,10 @@ def _undecided(profile: Profile, top: Mapping[str, Any], cost: float, other: Map
     less = [_own(each) - (float_or_none(each["recording_time"]) or 0.0) for each in (top, other)]
     yield Phrase("which line takes the most time is not known: with the profiler it is ")
     yield code(place_of(top))
-    word = "probably" if less[1] > less[0] else "perhaps"
-    yield Phrase(f" ({units.part_text(cost, profile.wall_time)}), without it {word} ")
-    yield code(place_of(other))
+    yield Phrase(f" ({units.part_text(cost, profile.wall_time)})")
+    if less[1] > max(less[0], 0.0):
+        yield Phrase(", without it probably ")
+        yield code(place_of(other))
 
 
 def _doing(profile: Profile, where: tuple[str, int], name: str, what: str) -> Iterator[Phrase]:

@@ -379,7 +379,7 @@ def with_trials(
         trial = subject.trial if subject.trial is not None else Trial()
         base = base_row(at)
         paid = math.nan
-        if base is not None and record["verdict"] == "faster":
+        if base is not None and isinstance(record["verdict"], str) and record["verdict"] == "faster":
             paid = calls_to_pay(trial.compile_time, records[base]["median"], record["median"])
         values = (trial.result or pd.NA, trial.max_difference, trial.compile_time, paid)
         rows.append({**record, **dict(zip(_TRIED, values, strict=True))})

@@ -41,6 +41,7 @@ from torchbench_magic.units import seconds_text
 
 from .timed_loop import FAILED, Block, BlockAround, BlockRequest, Steps, Timeable
 from .work_state import (
+    GROWING,
     OF_PROCESS,
     Kept,
     Left,
@@ -48,6 +49,7 @@ from .work_state import (
     Seen,
     extent,
     generators_among,
+    is_number,
     is_switch,
     plain_label,
     reach,
@@ -543,11 +545,11 @@ class Probe:
 
     @property
     def _moving(self) -> list[str]:
-        """Labels of what grows, or shrinks, with every call."""
+        """Labels of what grows, or shrinks, with every call, numbers among them."""
         if len(self._later) < 3:
             return []
-        sizes = {k: [w.before[k].size for w in self._later if k in w.before] for k in self._later[0].before}
-        counted = {k: [n for n in map(extent, sizes[k]) if n is not None] for k in sizes}
+        seen = {k: [w.before[k] for w in self._later if k in w.before] for k in self._later[0].before}
+        counted = {k: [n for n in map(extent, seen[k]) if n is not None] for k in seen}
         apart = {k: n for k, n in counted.items() if len({*n}) == len(self._later)}
         return [k for k, n in apart.items() if n in (sorted(n), sorted(n, reverse=True))]
 
@@ -644,6 +646,8 @@ class Probe:
         first, later = self._first, self._later
         share, lost = min(lacks(first, work) for work in later)
         rises = bool(moving) and present > before
+        if not settled and not rises and all(is_number(self._later[-1].before[k]) for k in moving):
+            return None  # a counter that decides what is done now and then
         if abs(before - present) <= NOISE or max(pair) <= (MORE if rises else ONCE) * min(pair):
             return None
         text = (
@@ -676,7 +680,7 @@ class Probe:
     def _grown(self) -> Finding | None:
         """What holds most of all that grew with every call, as lists do that keep results."""
         now = {k: [work.before[k].size for work in self._later] for k in self._moving}
-        own = {k for k in now if self._first.before.get(k, self._later[0].before[k]).kind != OF_PROCESS}
+        own = {k for k in now if self._later[0].before[k].kind in GROWING}
         grown = {k: n[-1] for k, n in now.items() if k in own and type(n[-1]) is int and n[-1] > n[0]}
         if not grown:
             return None
@@ -764,6 +768,9 @@ class Probe:
         for name, then, here in pairs:
             if then is not None and type(then.size) is type(here.size) is int and then.size != here.size:
                 return f"; `{name}` held {then.size:,}, then {here.size:,} item{'s' * (here.size != 1)}"
+        for name, then, here in pairs:
+            if then is not None and is_number(then) and is_number(here):
+                return f"; `{name}` was {then.digest:,}, then {here.digest:,}"
         return next((f"; `{name}` was {'made' if then is None else 'changed'}" for name, then, _ in pairs), "")
 
 

@@ -45,6 +45,7 @@ _WORD = 40
 """Characters of a text that may be a switch."""
 _DICTS = (dict, OrderedDict, defaultdict, Counter)
 _CONTAINERS = (list, set, deque, bytearray, *_DICTS)
+GROWING = frozenset(kind.__name__ for kind in _CONTAINERS)
 _SCALARS = (bool, int, float, complex, str, bytes)
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, its methods may be Python code
 OF_PROCESS = "of the process"
@@ -225,11 +226,18 @@ def _size(value: Any) -> Any:
     return None
 
 
-def extent(size: Any) -> int | None:
-    """How much there is, of what `Seen.size` tells: items, or elements of an array; None where it tells nothing."""
-    if isinstance(size, tuple):
-        return math.prod(size[:-1])
-    return size if isinstance(size, int) else None
+def is_number(seen: Seen) -> bool:
+    """Whether it is a value that counts."""
+    return seen.kind in ("int", "float")
+
+
+def extent(seen: Seen) -> float | None:
+    """How much there is: items, elements of an array, or a number itself; None where nothing of these."""
+    if isinstance(seen.size, tuple):
+        return math.prod(seen.size[:-1])
+    if is_number(seen):
+        return float(seen.digest)
+    return seen.size if isinstance(seen.size, int) else None
 
 
 def _digest(value: Any, share: int) -> Any:
