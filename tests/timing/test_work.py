@@ -179,6 +179,7 @@ QUIET = [
     ("cache = {i: i for i in range(100)}", "sum(cache.values())"),
     ("a = np.ones(5)", "a *= 2"),
     ("g = iter(int, 1)", "next(g)"),
+    ("import gc; gc.collect()", "gc.collect(0)"),
     ("d = {'n': 0}", "clock.work(5000 if d['n'] % 100 == 0 else 100); d['n'] += 1"),  # now and then
     ("d = {'n': 0}", "clock.work(100); d['n'] += 1"),
     ("w = torch.ones(9, 9); n = [0]", "with torch.set_grad_enabled(n[0] == 0):\n    w @ w\nn[0] += 1"),  # no graph

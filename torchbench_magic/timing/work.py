@@ -16,6 +16,7 @@ without. What it cannot see is told in docs/method.md.
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import linecache
 import os
@@ -451,6 +452,8 @@ class Probe:
         if self._before is not None:
             self._before()
         work = Work(before=state_of(self._reach(), self._share))
+        if not self._works:
+            gc.collect(0)  # what preparing left is nothing that the code is to find
         call = _Recorded(self.block, lambda: self._recording(work))
         wall, cpu = reading = yield BlockRequest(call, 0, 1, is_tried=is_tried)
         self._works.append(work)
