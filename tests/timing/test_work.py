@@ -382,6 +382,14 @@ def test_recording_a_line_takes_what_it_takes_and_not_what_a_thousand_do() -> No
         work._ns_of_an_event.cache_clear()
 
 
+def test_a_number_may_be_as_large_as_it_likes() -> None:
+    body = "d['n'] = d['n'] ** 2 + 1; clock.work(d['n'].bit_length() // 100)"
+    finding = probed("d = {'n': 7 ** 9000}", body, plain=5)[0].finding  # str() of it is refused
+    assert finding is not None
+    assert finding.how == "more"
+    assert len(finding.evidence) < 200
+
+
 def test_a_text_that_grows_is_not_quoted() -> None:
     finding = probed("d = {'s': ''}", "d['s'] += 'hello' * 99")[0].finding
     assert finding is None or len(finding.evidence) < 200

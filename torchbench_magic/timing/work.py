@@ -69,6 +69,8 @@ call did what later ones do not."""
 NOISE, COLD, WAITED = 2e-5, 5e-5, 1e-3
 """Seconds that are not told apart, since a single call finds its caches cold; that the Python of a cold operator counts
 for at most; from which a line waited."""
+_LARGE = 1e15
+"""A number that is not shown any more."""
 PUT_BACK, GROWN = "put-back", "grown"
 VALUE = "__tb_value"
 """The name that the value of the code is bound to in a recorded call."""
@@ -772,7 +774,7 @@ class Probe:
             if then is not None and type(then.size) is type(here.size) is int and then.size != here.size:
                 return f"; `{name}` held {then.size:,}, then {here.size:,} item{'s' * (here.size != 1)}"
         for name, then, here in pairs:
-            if then is not None and is_number(then) and is_number(here):
+            if then is not None and is_number(then) and is_number(here) and abs(here.digest) < _LARGE:
                 return f"; `{name}` was {then.digest:,}, then {here.digest:,}"
         return next((f"; `{name}` was {'made' if then is None else 'changed'}" for name, then, _ in pairs), "")
 

@@ -228,7 +228,7 @@ def _size(value: Any) -> Any:
 
 def is_number(seen: Seen) -> bool:
     """Whether it is a value that counts."""
-    return seen.kind in ("int", "float")
+    return seen.kind in ("int", "float") and type(seen.digest) in (int, float)
 
 
 def extent(seen: Seen) -> float | None:
@@ -236,7 +236,7 @@ def extent(seen: Seen) -> float | None:
     if isinstance(seen.size, tuple):
         return math.prod(seen.size[:-1])
     if is_number(seen):
-        return float(seen.digest)
+        return seen.digest  # type: ignore[no-any-return]  # as it is: no float is as large as an int may be
     return seen.size if isinstance(seen.size, int) else None
 
 
