@@ -1,6 +1,7 @@
 """Is it told when later calls do other work than the first, and is nobody accused whose calls do the same?
 
-The cells of ``planted_work.txt``, each in a fork of a process that has timed nothing yet, beside another alternative.
+The cells of ``planted_work.txt``, each in a fork of a process that has timed nothing yet, beside another alternative,
+or with those that it names.
 Told is a cell whose times get no verdict, or a doubt. ``python tests/benchmarks/work.py NAME ...`` runs some of them.
 """
 
@@ -30,7 +31,8 @@ def told(shell: Any, setup: str, body: str) -> dict[str, Any]:
         "import torch, numpy as np\ntorch.set_num_threads(1)\nOTHER = torch.rand(40, 40)\n" + setup
     ).raise_error()
     began = time.perf_counter()
-    ran = shell.run_cell(f"%%timer {OPTIONS}\n# --- other\nOTHER @ OTHER\n# --- it\n{body}")
+    alternatives = body if body.startswith("# --- ") else f"# --- other\nOTHER @ OTHER\n# --- it\n{body}"
+    ran = shell.run_cell(f"%%timer {OPTIONS}\n{alternatives}")
     took = round(time.perf_counter() - began, 2)
     if error := ran.error_in_exec or ran.error_before_exec:
         text = " ".join([str(error), *getattr(error, "__notes__", [])])

@@ -152,7 +152,7 @@ def test_a_lever_under_which_each_call_keeps_more_memory_is_not_recommended_and_
     result = tried(body, "no_grad", setup=setup)
     assert recommended(result) == []
     said = " ".join(doubt.text for doubt in result.warnings)
-    assert "Each call of `no_grad` does more than the one before: `aten.cat` worked on 51 float32" in said
+    assert "Each call of `no_grad` does more than the one before: `aten.cat` worked on 101 float32" in said
 
 
 # ---- an accelerator, simulated --------------------------------------------------------------------------------

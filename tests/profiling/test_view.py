@@ -142,6 +142,21 @@ def test_the_sentence_names_no_line_that_may_be_the_first_only_by_the_profilers_
     assert plain(view.document(made).sentence) == said
 
 
+@pytest.mark.parametrize(("waited", "is_known"), [(0.6, True), (1.2, False)])
+def test_the_sentence_names_no_line_that_may_be_the_first_since_it_waited_for_a_core(
+    waited: float, is_known: bool
+) -> None:
+    """0.65 and 0.25 s, while each of two threads waited 0.3 or 0.6 s."""
+    held_up = Doubt("busy", "Busy machine.", "", {"waited": waited, "threads": 2, "wall_time": 1.0})
+    said = plain(view.document(recorded((0.65, 0.0), (0.25, 0.0), (0.1, 0.0), warnings=[held_up])).sentence)
+    assert said == (
+        "In[2]:1 takes 65 % of the time (0.650 of 1.00 s), nearly all of it in NumPy or Python"
+        if is_known
+        else "which line takes the most time is not known: In[2]:1 (0.650 of 1.00 s) and In[2]:2 (0.250 of 1.00 s)"
+        " differ by less than a thread waited for a core, 600 ms"
+    )
+
+
 def test_the_footer_says_what_the_times_include() -> None:
     """What starting and stopping took is not in them; what each line paid is."""
     made = recorded((0.6, 0.2), (0.4, 0.15), profiler_cost="noticeable", profiler_time=0.2)

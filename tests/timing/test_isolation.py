@@ -314,9 +314,24 @@ def test_where_one_alternative_leaves_gradients_and_another_one_none_each_finds_
     bodies = {"adds": step.format("adds"), "makes": step.format("makes") + "; w.grad = None"}
     result = timed(FakeClock(), bodies, names={**NAMES, "w": w, "other": other, "found": found}, number=1, repeat=20)
     assert found["adds"] == [True] + [False] * (len(found["adds"]) - 1)
-    assert set(found["makes"]) == {True}
+    assert found["makes"] == [True] * (len(found["makes"]) - 1) + [False], "which looks what is done with some"
     assert other.grad is not None, "which both leave is shared, and stays"
-    assert [d.kind for d in result.warnings if d.kind.startswith("changes")] == []
+    assert [d.kind for d in result.warnings if d.kind.startswith(("changes", "used-up"))] == []
+
+
+@pytest.mark.parametrize("makes", [torch.optim.SGD, torch.optim.Adam])
+def test_an_optimizer_that_finds_none_of_the_gradients_of_another_alternative_has_no_verdict(makes: Any) -> None:
+    w = torch.ones(3, requires_grad=True)
+    names = {**NAMES, "w": w, "opt": makes([w], lr=0.1)}
+    bodies = {"backward": "clock.work(10); w.sum().backward()", "step": "clock.work(1); opt.step(); opt.zero_grad()"}
+    bodies["forward"] = "clock.work(5); w.sum()"
+    result = timed(FakeClock(), bodies, names=names, number=1, repeat=20)
+    (doubt,) = [d for d in result.warnings if d.kind == "used-up"]
+    assert "Calls of `step` found no gradients" in doubt.text
+    assert result.frame["verdict"].tolist()[:2] == ["baseline", "undecided"]
+    assert result.frame["verdict"].tolist()[2] == "faster"
+    assert w.tolist() == [1, 1, 1], "zeros stood for them"
+    assert not w._post_accumulate_grad_hooks, "and no hook is left"
 
 
 @pytest.mark.usefixtures("in_a_folder")

@@ -137,7 +137,7 @@ def test_a_slow_baseline_does_not_starve_the_fast_ones() -> None:
     spent = result.samples.groupby("measurement")["wall"].sum()
     assert spent.min() >= 0.4
     assert spent.max() <= 0.6
-    assert result.elapsed <= 1.2  # three recorded calls of the slow one, too
+    assert result.elapsed <= 1.25  # six calls of the slow one to look at its work, too
     assert result.frame["ratio"][1] == pytest.approx(10 / 20_000)
 
 

@@ -247,6 +247,15 @@ def test_what_is_read_at_once_is_said_by_its_value() -> None:
     assert hows(timed(clock, bodies, names={"f": f, "again": again})) == ["less"]
 
 
+@pytest.mark.parametrize("order", [("fill", "empty"), ("empty", "fill")])
+def test_work_that_another_alternative_makes_for_a_first_call_is_not_that_of_a_block(order: tuple[str, str]) -> None:
+    clock, q = FakeClock(), collections.deque(range(50))
+    bodies = {"fill": "clock.work(20)\nq.extend(range(50))"}
+    bodies["empty"] = "clock.work(1)\nwhile q: clock.work(q.pop() * 0 + 9)"
+    result = timed(clock, {name: bodies[name] for name in order}, names={"q": q})
+    assert [(d.facts["how"], d.facts["rows"]) for d in used_up(result)] == [("less", [order.index("empty")])]
+
+
 def test_a_queue_that_shows_no_items_is_said_where_the_first_call_emptied_it() -> None:
     clock = FakeClock()
     queues: dict[str, Any] = {"q": queue.SimpleQueue(), "tasks": asyncio.Queue()}

@@ -373,6 +373,14 @@ def test_a_list_that_keeps_a_result_of_each_call_is_told_with_what_it_holds() ->
     assert [one.evidence for one in probe.clauses] == [f"`xs` grew to {PLAIN + 3 + put_to_the_test:,} items"]
 
 
+def test_a_number_of_the_user_s_that_each_call_moves_on_is_told() -> None:
+    setup = "class C: pass\nc = C(); c.k = 3\ndef f():\n    c.k += 1; clock.work(10)"
+    probe, names = probed(setup, "f()")
+    assert probe.finding is None
+    assert names["c"].k > PLAIN
+    assert [one.evidence for one in probe.clauses] == [f"`c.k` went from 3 to {names['c'].k - 1}"]
+
+
 def test_recording_a_line_takes_what_it_takes_and_not_what_a_thousand_do() -> None:
     times = iter([0, 4_000_000])
     work._ns_of_an_event.cache_clear()

@@ -249,6 +249,17 @@ def _time_clause(profile: Profile, is_by_module: bool) -> Iterator[Phrase]:
         if perhaps != at:
             yield from _undecided(profile, lines[at], costs[at], lines[perhaps])
             return
+    if waited := _waited_for_a_core(profile):
+        second = max((n for n in range(len(costs)) if n != at), key=costs.__getitem__, default=at)
+        if second != at and costs[at] - costs[second] <= waited:
+            took = (units.part_text(costs[n], profile.wall_time) for n in (at, second))
+            yield Phrase("which line takes the most time is not known: ")
+            yield code(place_of(lines[at]))
+            yield Phrase(f" ({next(took)}) and ")
+            yield code(place_of(lines[second]))
+            held_up = units.seconds_text(waited)
+            yield Phrase(f" ({next(took)}) differ by less than a thread waited for a core, {held_up}")
+            return
     top, cost = lines[at], costs[at]
     yield from _doing(profile, _where(top), place_of(top), "takes")
     yield Phrase(_share_text(profile, cost, shares))
@@ -309,6 +320,14 @@ def _share_text(profile: Profile, cost: float, shares: tuple[float, float] | Non
     share = percent_text(cost / profile.wall_time if profile.wall_time else 0.0)
     slowed = " with --host-memory, which slows Python" if profile.options.host_memory else ""
     return f" {share} % of the time{slowed} ({took})"
+
+
+def _waited_for_a_core(profile: Profile) -> float:
+    """Seconds that a thread waited for a core, where that is told at all: any line may have been held up by them."""
+    for doubt in profile.warnings:
+        if doubt.kind in ("busy", "oversubscribed") and (waited := float_or_none(doubt.facts.get("waited"))):
+            return waited / max(float_or_none(doubt.facts.get("threads")) or 1.0, 1.0)
+    return 0.0
 
 
 def _undecided(profile: Profile, top: Mapping[str, Any], cost: float, other: Mapping[str, Any]) -> Iterator[Phrase]:

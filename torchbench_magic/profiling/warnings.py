@@ -195,7 +195,7 @@ def _waits_for_something(
         "waits",
         f"{_label(line, joined, sources)} waits, {least}{seconds_text(waited)} of {seconds_text(joined.wall / 1e9)}: "
         f"its thread used the CPU for {seconds_text(run.own_cpu / 1e9)} in all. It sleeps, or waits "
-        "for a file, a lock, another process or a device.",
+        "for a file, a lock, another thread or process, or a device.",
         facts={
             "source_id": sources[joined.codes[line[0]].co_filename].source_id,
             "line": line[1],

@@ -523,6 +523,14 @@ class Isolation:
         self._current = key
         return rebuilt
 
+    def without_gradients(self, key: int) -> list[int]:
+        """Which of the tensors of `gradients_of` have no gradient after calls of ``key``, and one after others'."""
+        (i,) = [i for i, kind in enumerate(self._kinds) if kind.role == "gradient"] or (None,)
+        if i not in self._watched:
+            return []
+        here, *others = (self._own[k][i] for k in (key, *(self._own.keys() - {key})))
+        return [n for n, mine in enumerate(here) if mine is None and any(own[n] is not None for own in others)]
+
     def exchanges(self, keys: Sequence[int]) -> bool:
         """Whether settings are exchanged between blocks of these, random numbers apart."""
         settings = [i for i in self._watched if self._kinds[i].role != "generator"]

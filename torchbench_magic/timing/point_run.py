@@ -92,6 +92,7 @@ class PointRun:
         self.watched = WatchedObjects(Plan())
         self.wait = DeviceWait("cpu", set(), self.clocks.wall)
         self.isolation: Isolation | None = None
+        self._trained: list[Any] = []  # tensors whose gradients are kept apart
         # what is measured
         self.samples = Samples()
         self.subjects: list[Subject] = []
@@ -152,8 +153,8 @@ class PointRun:
 
     def steps(self) -> Steps[None]:
         """The whole measurement, as steps for `driven`."""
-        trained = self.watched.versions.with_gradients if len(self.blocks) > 1 and not self.plan.restore else []
-        more = [gradients_of(trained)] if trained else []
+        self._trained = self.watched.versions.with_gradients if len(self.blocks) > 1 and not self.plan.restore else []
+        more = [gradients_of(self._trained)] if self._trained else []
         self.isolation = isolation = Isolation(self.notebook, self.threads[0], more)
         self.compiler.start()
         try:
@@ -257,7 +258,8 @@ class PointRun:
         for name, entry in zip(self.task.bodies, self.rounds[0].entries, strict=True):
             if name in self.probes:
                 isolation.enter(entry.measurement)
-                yield from self.probes[name].recorded_last(entry.calls_made)
+                without = [self._trained[n] for n in isolation.without_gradients(entry.measurement)]
+                yield from self.probes[name].recorded_last(entry.calls_made, without)
 
     def _rounds_of(self, entries: list[Entry], replanned: int = 0, *, held_up: bool = False) -> Rounds:
         assert self.isolation is not None

@@ -120,6 +120,7 @@ class PythonBodies:
                     code,
                     task.clocks.wall,
                     objects.before_block,
+                    is_alone=len(task.bodies) == 1,
                 )
             )
         return TimedBlocks(blocks, objects, doubts, probes)

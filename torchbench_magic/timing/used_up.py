@@ -11,8 +11,8 @@ from torchbench_magic.results import Doubt
 from .samples import Subject
 
 KIND = "used-up"
-_RECORDED = ("less", "more")
-"""What the probe found, with evidence in place of a name."""
+RECORDED = ("less", "more", "fed")
+"""How recorded calls take a verdict away: with evidence in place of a name."""
 _NAMED = 3
 """Alternatives that are named."""
 
@@ -20,6 +20,7 @@ _SAID = {
     "before": "`{0}` was used up before the first call: calls had nothing to do",
     "less": "later calls{1} did not do the work of the first: {0}",
     "more": "each call{1} does more than the one before: {0}",
+    "fed": "calls{1} found no gradients, since each alternative has its own: {0}",
     "shared": "one alternative changes `{0}`, and another was timed with the change",
     "global": "one alternative changes `{0}`, and another was timed with the change",
     "own": "the code assigns to {0} reads the global of that name, which did not change",
@@ -33,6 +34,7 @@ _DONE = {
     "less": "Create or fill in the code what a call uses up or keeps, or give `--restore`, which puts it back before"
     " each call. To time the later state, run the code once in setup.",
     "more": "Create or copy it in the code, so that every call starts from the same state.",
+    "fed": "Make the gradients in setup or in the code, or time both in one alternative.",
     "shared": "Set it in each alternative, or give each an object of its own in the setup section (`copy.deepcopy`; an"
     " optimizer is made anew, for the parameters of the copy).",
     "global": "Set it at the start of each alternative, or restore it at the end of the one that changes it.",
@@ -101,7 +103,7 @@ def _rows(subjects: Sequence[Subject]) -> dict[tuple[str, str], list[int]]:
     evidence: dict[str, str] = {}
     for row, subject in enumerate(subjects):
         for how, name in subject.used_up:
-            first = evidence.setdefault(how, name) if how in _RECORDED else name
+            first = evidence.setdefault(how, name) if how in RECORDED else name
             rows.setdefault((how, first), []).append(row)
     return rows
 

@@ -41,6 +41,7 @@ from torchbench_magic.results import Doubt
 from torchbench_magic.units import seconds_text
 
 from .timed_loop import FAILED, Block, BlockAround, BlockRequest, Steps, Timeable
+from .used_up import RECORDED
 from .work_state import (
     GROWING,
     OF_PROCESS,
@@ -369,8 +370,8 @@ class Finding:
     """What is said of an alternative.
 
     Attributes:
-        how: "less", later calls lack work; "more", each call does more; "part", "time": a doubt only; `PUT_BACK` and
-            `GROWN`: no doubt of the times.
+        how: "less", later calls lack work; "more", each call does more; "fed", calls lack what another alternative
+            leaves; "part", "time": a doubt only; `PUT_BACK` and `GROWN`: no doubt of the times.
         evidence: a clause.
     """
 
@@ -379,7 +380,7 @@ class Finding:
 
     @property
     def voids(self) -> bool:
-        return self.how in ("less", "more")
+        return self.how in RECORDED
 
     def doubt(self, name: str) -> Doubt:
         """Of an alternative that keeps its verdict."""
@@ -401,6 +402,8 @@ class Probe:
         code: the block itself, that it may be around.
         clock: of the run, nanoseconds.
         before: run before each call, `--restore`; the state before the first call is then that of each.
+        is_alone: no other code is called between the recorded calls. Else a call that nobody records comes first: what
+            is timed are calls in a row, and another alternative may leave the work that a call after it does.
 
     Attributes:
         block: see above; whoever drops its output puts another there.
@@ -412,12 +415,19 @@ class Probe:
     """
 
     def __init__(
-        self, block: Timeable, code: Block, clock: Callable[[], int], before: Callable[[], None] | None = None
+        self,
+        block: Timeable,
+        code: Block,
+        clock: Callable[[], int],
+        before: Callable[[], None] | None = None,
+        *,
+        is_alone: bool = True,
     ) -> None:
-        self.block, self._code, self._clock, self._before = block, code, clock, before
+        self.block, self._code, self._clock, self._before, self._is_alone = block, code, clock, before, is_alone
         self._namespace = code.replicas[0].__globals__
         self._works: list[Work] = []
         self._plain = 0
+        self._early = "second"  # which call the first of the later recorded ones is
         self.calls = -1
         self.long = LONG
         self.finding: Finding | None = None
@@ -468,18 +478,32 @@ class Probe:
 
     def recorded_again(self) -> Steps[float]:
         """The calls after the first, and what is known then; nanoseconds of the last of them."""
+        yield from self._call_in_front()
+        self._early = "third" if self.calls else "second"
         for _ in range(2):
             if self._works[-1].wall <= self.long or len(self._works) == 1:
                 last, _ = yield from self.recorded()
         self.finding = yield from self._judged()
         return float(last)
 
-    def recorded_last(self, plain: int) -> Steps[None]:
-        """The call after the samples, for which so many were made, and what is known then."""
+    def _call_in_front(self) -> Steps[None]:
+        """A call after which those that are recorded follow one of the same code, as most timed ones do."""
+        if not self._is_alone and self._before is None and self._works[-1].wall <= self.long:
+            yield BlockRequest(self.block, 0, 1, is_tried=True)
+            self.calls += 1
+
+    def recorded_last(self, plain: int, without: Sequence[Any] = ()) -> Steps[None]:
+        """The call after the samples, for which so many were made, and what is known then.
+
+        Args:
+            without: tensors that have no gradient here, and one after calls of another alternative.
+        """
         self._plain = plain
         is_open = self.finding is None or not self.finding.voids  # a doubt may become more
+        if is_open:
+            yield from self._call_in_front()
         if is_open and self._works[-1].wall <= self.long and (yield from self.recorded(is_tried=True)) != FAILED:
-            self.finding = (yield from self._judged()) or self.finding
+            self.finding = (yield from self._judged()) or (yield from self._by_gradients(without)) or self.finding
             found = [(yield from self._by_names(self._works[-1].left)), self._grown()]
             self.clauses = [one for one in found if one is not None]
         self.forget()
@@ -592,23 +616,23 @@ class Probe:
     def _growth(self, which: int) -> str:
         """How each call does more: by shapes, else sizes, else lines; never by two equal numbers."""
         early, late = self._later[0], self._later[-1]
-        if which == 0 and (text := _shapes_apart(early, late)):
+        if which == 0 and (text := _shapes_apart(early, late, self._early)):
             return text
         for label in self._moving:
             sizes = [work.before[label].size for work in self._later]
             if not all(type(size) is int for size in sizes):  # arrays, and what is left of an iterator
                 continue
             if sizes[0] < sizes[-1] and early.before[label].kind != OF_PROCESS:
-                held = f"`{plain_label(label)}` held {sizes[0]:,} item{'s' * (sizes[0] != 1)} in the second call"
+                held = f"`{plain_label(label)}` held {sizes[0]:,} item{'s' * (sizes[0] != 1)} in the {self._early} call"
                 return f"{held} and {sizes[-1]:,} in the last"
-        _, text = lacks(late, early, ("the last call", "the second one"))
+        _, text = lacks(late, early, ("the last call", f"the {self._early} one"))
         if text:
             return text + self._cause(self._moving or self._settled)
         before, after = early.amounts[which], late.amounts[which]
         what = ("operators touched {:,} elements", "{:,} lines ran", "libraries' functions were called {:,} times")[
             which
         ]
-        return f"{what.format(before)} in the second call and {after:,} in the last"
+        return f"{what.format(before)} in the {self._early} call and {after:,} in the last"
 
     def _apart(self, work: Work) -> float:
         """How far the work of a call is from that of the first: the larger share that either lacks of the other, the
@@ -682,15 +706,46 @@ class Probe:
         times = f"{seconds_text(anew)} a call, and {seconds_text(on)} one that goes on from what it leaves"
         return Finding(PUT_BACK, f"{names} put back before each call: {times}")
 
-    def _grown(self) -> Finding | None:
-        """What holds most of all that grew with every call, as lists do that keep results."""
-        now = {k: [work.before[k].size for work in self._later] for k in self._moving}
-        own = {k for k in now if self._later[0].before[k].kind in GROWING}
-        grown = {k: n[-1] for k, n in now.items() if k in own and type(n[-1]) is int and n[-1] > n[0]}
-        if not grown:
+    def _by_gradients(self, without: Sequence[Any]) -> Steps[Finding | None]:
+        """Whether a call that makes no gradients itself would run other operators if it found those of another
+        alternative, as an optimizer's step does. Zeros stand for them, of which a step moves no parameter."""
+        import torch
+
+        if not without:
             return None
-        most = max(grown, key=lambda k: grown[k])
-        return Finding(GROWN, f"`{plain_label(most)}` grew to {grown[most]:,} items")
+        made: list[Any] = []
+        hooks = [tensor.register_post_accumulate_grad_hook(made.append) for tensor in without]
+        for tensor in without:
+            tensor.grad = torch.zeros_like(tensor)
+        try:
+            reading = yield from self.recorded(is_tried=True)
+        finally:
+            for tensor, hook in zip(without, hooks, strict=True):
+                hook.remove()
+                tensor.grad = None
+        found, known = self._works.pop(), {key[0] for work in self._works for key in work.operators}
+        keys = [key for key in found.operators if key[0] not in known]
+        if reading == FAILED or made or not keys:
+            return None
+        most = max(keys, key=lambda key: found.elements[key] * found.operators[key])
+        return Finding("fed", f"with those of another, {_operator_text(most)} runs {_times(found.operators[most])}")
+
+    def _grown(self) -> Finding | None:
+        """What holds most of all that grew with every call, as lists do that keep results; else a number of the user's
+        that each call moved on."""
+        now, moving = [work.before for work in self._later], self._moving
+        own = [k for k in moving if now[0][k].kind in GROWING]
+        grown = {k: n for k in own if type(n := now[-1][k].size) is int and n > now[0][k].size}
+        if grown:
+            most = max(grown, key=lambda k: grown[k])
+            return Finding(GROWN, f"`{plain_label(most)}` grew to {grown[most]:,} items")
+        reached, was = self._reach(), self._first.before
+        for k in moving:
+            is_own = k in reached and reached[k].is_own
+            if is_own and k in was and is_number(now[-1][k]) and abs(now[-1][k].digest) < _LARGE:
+                began, ended = map(_number_text, (was[k], now[-1][k]))
+                return Finding(GROWN, f"`{plain_label(k)}` went from {began} to {ended}")
+        return None
 
     def _timed_from(self, states: Sequence[Callable[[], None]]) -> Steps[tuple[float, float] | None]:
         """Seconds of a call from each of two states, in turns, the shortest of three; None where one raised."""
@@ -775,8 +830,9 @@ class Probe:
                 return f"; `{name}` held {then.size:,}, then {here.size:,} item{'s' * (here.size != 1)}"
         for name, then, here in pairs:
             if then is not None and is_number(then) and is_number(here) and abs(here.digest) < _LARGE:
-                return f"; `{name}` was {then.digest:,}, then {here.digest:,}"
-        return next((f"; `{name}` was {'made' if then is None else 'changed'}" for name, then, _ in pairs), "")
+                return f"; `{name}` was {_number_text(then)}, then {_number_text(here)}"
+        # of what is new within something, that has changed
+        return next((f"; `{plain_label(k)}` was {'changed' if k in was or '·' in k else 'made'}" for k in known), "")
 
 
 def _ends(lost: Sequence[float]) -> bool:
@@ -816,7 +872,7 @@ def lacks(one: Work, other: Work, names: tuple[str, str] = ("the first call", "l
     return (by_line + by_operator) / (sum(own.values()) + one.in_operators), text
 
 
-def _shapes_apart(early: Work, late: Work) -> str:
+def _shapes_apart(early: Work, late: Work, call: str) -> str:
     """An operator that touched more in the later call, with its shapes; empty where counts alone differ."""
     first: dict[Any, tuple[int, Any]] = {}
     most = (0, "")
@@ -827,7 +883,7 @@ def _shapes_apart(early: Work, late: Work) -> str:
                 first[op] = max(first.get(op, (0, ())), (touched, key), key=lambda each: each[0])
             elif op in first and touched - first[op][0] > most[0] and key[1] != first[op][1][1]:
                 shapes = [_tensors_text(each[1], " and ") for each in (first[op][1], key)]
-                text = f"`{op.overloadpacket}` worked on {shapes[0]} in the second call and on {shapes[1]} in the last"
+                text = f"`{op.overloadpacket}` worked on {shapes[0]} in the {call} call and on {shapes[1]} in the last"
                 most = (touched - first[op][0], text)
     return most[1]
 
@@ -840,6 +896,10 @@ def _value_text(made: Seen) -> str:
     if made.size is None:
         return repr(made.digest)
     return f"a {made.kind} of {made.size:,}" if isinstance(made.size, int) else f"a {made.kind}"
+
+
+def _number_text(number: Seen) -> str:
+    return f"{number.digest:,}" if type(number.digest) is int else f"{number.digest:,.6g}"
 
 
 def _shape(size: tuple[Any, ...]) -> str:
