@@ -115,8 +115,7 @@ class PointRun:
         """Run the setup, make what is timed, then measure."""
         try:
             self._compile((await self.code.set_up(may_await=may_await)).get())
-            steps = self.watched.others.waits.guarded(self.steps())
-            ended = await driven(steps, self.clocks, self.wait.synchronize, may_await=may_await)
+            ended = await driven(self.steps(), self.clocks, self.wait.synchronize, may_await=may_await)
             self._calls_ended = ended.calls
             return ended
         except BaseException as error:  # noqa: BLE001  # Ctrl-C too: `Ended.get` raises it

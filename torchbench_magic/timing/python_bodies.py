@@ -113,7 +113,6 @@ class PythonBodies:
         probes = []
         for name, body in task.bodies.items():
             code = self._block(name, body, with_value_kept)
-            objects.others.waits.also(name, code)
             probes.append(
                 Probe(
                     _Started(code, starts[name]) if name in starts else code,

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import linecache
+import math
+import signal
+import threading
+import time
+import traceback
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from torchbench_magic.cell_text import Body
 from torchbench_magic.errors import BodyError
 from torchbench_magic.process.code import Loop, TransformAst, calls_left, compile_loop
 from torchbench_magic.process.contention import Clocks
+from torchbench_magic.process.frame_owner import is_users_file
 from torchbench_magic.process.interrupts import interrupt_of, interrupts_let_through
 from torchbench_magic.process.settings import outside_modes
+from torchbench_magic.units import seconds_text
 
 from .verdict import NEAR_LOOP
 
@@ -114,6 +123,13 @@ def compile_block(
     return Block(**vars(loop), within=within)
 
 
+def line_text(code: CodeType, number: int) -> str:
+    """A line by its number, its function and its text."""
+    text = linecache.getline(code.co_filename, number).strip()
+    where = "" if code.co_name == "<module>" else f" of `{code.co_qualname}`".replace(".<locals>", "")
+    return f"line {number}{where}" + (f" (`{text[:45]}{'…' * (len(text) > 45)}`)" if text else "")
+
+
 # ---- block_requests --------------------------------------------------------------------------------------------------
 # Running the steps of a measurement, with or without an event loop.
 #
@@ -175,6 +191,7 @@ async def driven(steps: Steps[T], clocks: Clocks, sync: Callable[[], object], *,
         may_await: an event loop runs; without it this never suspends, and code that awaits is refused (BodyError).
     """
     made = begun = 0  # calls that ended, and those of the block that runs
+    stalls = Stalls()
     try:
         call, done = _advance(steps, None)
         let_run = clocks.wall()
@@ -183,6 +200,7 @@ async def driven(steps: Steps[T], clocks: Clocks, sync: Callable[[], object], *,
             if awaits and not may_await:
                 raise BodyError("the code awaits: time it in a notebook cell, where an event loop runs")
             within = call.block.within
+            stalls.begin(call)
             # once, so that nothing comes between the primed calls and the clock
             with nullcontext() if within is None else within():
                 if call.primed:
@@ -200,6 +218,7 @@ async def driven(steps: Steps[T], clocks: Clocks, sync: Callable[[], object], *,
                     if not call.is_tried:
                         raise
                     reading = FAILED
+            stalls.end(call)
             made += call.calls
             if awaits and clocks.wall() - let_run > _LOOP_EVERY_NS:
                 with interrupts_let_through():
@@ -208,11 +227,78 @@ async def driven(steps: Steps[T], clocks: Clocks, sync: Callable[[], object], *,
             call, done = _advance(steps, reading)
         return Ended(done)
     except BaseException as error:  # noqa: BLE001  # Ctrl-C too: `Ended.get` raises it
-        left = calls_left(error)
-        return Ended(error=interrupt_of(error), calls=made + (0 if left is None else max(0, begun - left - 1)))
+        left, error = calls_left(error), stalls.error_of(interrupt_of(error), error)
+        return Ended(error=error, calls=made + (0 if left is None else max(0, begun - left - 1)))
     finally:
+        stalls.over.set()
         with outside_modes():
             steps.close()
+
+
+STEP, PATIENCE, TIMES = 5.0, 30.0, 100.0
+"""Seconds between two looks; that a call waits at least, and times as long as any before it did, until it is ended."""
+_IDLE = 0.05
+"""Share of a core."""
+
+
+class Stalls:
+    """Ends a block that waits for ever, as ``q.get()`` does once earlier calls have emptied the queue.
+
+    That is one that takes `PATIENCE` at least, and `TIMES` as long as calls of its code did before, while the process
+    computes nothing. It ends as by Ctrl-C, from another thread, so only where it runs in the main one. First calls are
+    left alone: nobody knows how long they take. So is time in which the process is stopped: looks count.
+
+    Attributes:
+        over: the run has ended.
+    """
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        self._longest: dict[str, float] = {}  # source -> seconds of a call
+        self._under_way: tuple[float, float] | None = None  # when it began, and seconds that it may wait
+        self._waited = 0.0
+        if threading.current_thread() is threading.main_thread():
+            threading.Thread(target=self._watch, name="torchbench stalls", daemon=True).start()
+
+    def begin(self, call: BlockRequest) -> None:
+        """A block begins."""
+        most = self._longest.get(call.block.source, math.inf)
+        now = time.monotonic()
+        self._under_way = now, max(PATIENCE, TIMES * most * (call.calls + call.primed))
+
+    def end(self, call: BlockRequest) -> None:
+        """It has ended; raises if it was to be ended and caught that."""
+        assert self._under_way is not None
+        took = (time.monotonic() - self._under_way[0]) / (call.calls + call.primed)
+        self._under_way = None
+        self._longest[call.block.source] = max(took, self._longest.get(call.block.source, 0.0))
+        if self._waited:
+            raise KeyboardInterrupt
+
+    def error_of(self, error: BaseException, raised: BaseException) -> BaseException:
+        """What an exception becomes: where it is what ended a call that waits, an error that says where.
+
+        Args:
+            raised: the same, or what stands for it, with the frames that it went through.
+        """
+        if not (self._waited and isinstance(error, KeyboardInterrupt)):
+            return error
+        frames = traceback.walk_tb(raised.__traceback__)
+        own = [(frame.f_code, line) for frame, line in frames if is_users_file(frame.f_code.co_filename)]
+        where = line_text(*own[-1]) if own else "a line that caught that"
+        return BodyError(
+            f"a later call waits at {where}, and nothing was computed for {seconds_text(self._waited)}: earlier calls may"
+            " have used up what it waits for. Make or fill it in the code"
+        )
+
+    def _watch(self) -> None:
+        last, waited, cpu = self._under_way, 0.0, time.process_time()
+        while not self.over.wait(STEP):
+            former, last, before, cpu = last, self._under_way, cpu, time.process_time()
+            waited = waited + STEP if last is not None and last is former and cpu - before < _IDLE * STEP else 0.0
+            if last is not None and waited >= last[1]:
+                self._waited = waited
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 def _advance(steps: Steps[T], reading: tuple[int, int] | None) -> tuple[BlockRequest | None, T | None]:

@@ -15,7 +15,6 @@ from torchbench_magic.results import Doubt
 from .changes import InputCopies, Streams, Supplies, TensorVersions
 from .isolation import SharedState, SwitchScope, scope_of
 from .iterators import (
-    QueueWaits,
     TakenItems,
     is_cursor,
     is_used_up,
@@ -30,12 +29,11 @@ LONG_NS = 5e9
 
 
 class Others:
-    """What alternatives of one run may change for each other, and queues that their calls may run dry.
+    """What alternatives of one run may change for each other.
 
     Args:
         reads: alternative -> what it reaches.
         scopes: alternative -> where it may set a switch.
-        waits: of the queues.
 
     Attributes:
         before: alternative -> labels of the iterators that it reads by name and that were used up before.
@@ -45,9 +43,7 @@ class Others:
         self,
         reads: Mapping[str, Mapping[int, ReachedObject]] = MappingProxyType({}),
         scopes: Mapping[str, SwitchScope] = MappingProxyType({}),
-        waits: QueueWaits | None = None,
     ) -> None:
-        self.waits = waits if waits is not None else QueueWaits({}, {}, {})
         self._switches = SharedState(scopes if len(scopes) > 1 else {})
         used_up = {
             name: [
@@ -62,11 +58,9 @@ class Others:
     def before_first(self, name: str) -> None:
         """The first call of an alternative begins."""
         self._switches.begin()
-        self.waits.begin(name)
 
     def after_first(self, name: str) -> None:
         """It has ended."""
-        self.waits.end(name)
         self._switches.end(name)
 
     def warming(self) -> None:
@@ -122,7 +116,7 @@ def others_of(
         for name, block in by_name.items()
     }
     reads = {name: one.items for name, one in found.items()}
-    return Others(reads, scopes, QueueWaits(reads, by_name, namespace))
+    return Others(reads, scopes)
 
 
 def _is_of_library(value: Any) -> bool:

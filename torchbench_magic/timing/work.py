@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
-import linecache
 import os
 import resource
 import sys
@@ -40,7 +39,7 @@ from torchbench_magic.process.settings import end_mode, outside_modes
 from torchbench_magic.results import Doubt
 from torchbench_magic.units import seconds_text
 
-from .timed_loop import FAILED, Block, BlockAround, BlockRequest, Steps, Timeable
+from .timed_loop import FAILED, Block, BlockAround, BlockRequest, Steps, Timeable, line_text
 from .used_up import RECORDED
 from .work_state import (
     GROWING,
@@ -862,7 +861,7 @@ def lacks(one: Work, other: Work, names: tuple[str, str] = ("the first call", "l
         return 0.0, ""
     if max(seconds.values(), default=0.0) >= max(elements.values(), default=0) * each:
         at = max(seconds, key=lambda k: seconds[k])
-        what, ran, again = _line_text(one.codes[at[0]], at[1]), one.lines[at], other.lines[at]
+        what, ran, again = line_text(one.codes[at[0]], at[1]), one.lines[at], other.lines[at]
         at_least = "at least " if "lines" in one.cut and ran > 1 else ""
     else:
         key = max(elements, key=lambda k: elements[k])
@@ -908,12 +907,6 @@ def _shape(size: tuple[Any, ...]) -> str:
 
 def _times(n: int) -> str:
     return "not" if n == 0 else "once" if n == 1 else f"{n:,} times"
-
-
-def _line_text(code: CodeType, number: int) -> str:
-    text = linecache.getline(code.co_filename, number).strip()
-    where = "" if code.co_name == "<module>" else f" of `{code.co_qualname}`".replace(".<locals>", "")
-    return f"line {number}{where}" + (f" (`{text[:45]}{'…' * (len(text) > 45)}`)" if text else "")
 
 
 def _operator_text(key: Any) -> str:

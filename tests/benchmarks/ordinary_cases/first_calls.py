@@ -28,8 +28,8 @@ shows = f"{{r.frame['median'][0]:.2g}} s"
 
 
 _ALONE = """
-words = "`q` is empty, and the code waits for an item"
-outcome = "said" if words in outputs[-1] and "Fill it in the body" in outputs[-1] else "wrong"
+words = "a later call waits at line"
+outcome = "said" if words in outputs[-1] and "fill it in the code" in outputs[-1] else "wrong"
 shows = outputs[-1].strip()[:60]
 """
 _RESUMED = "%timer -t 1 --min-run-time 0.05 --save s.sqlite --resume -o {name} work()"
