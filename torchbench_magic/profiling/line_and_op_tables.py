@@ -134,9 +134,6 @@ def table_of_lines(run: JoinedRun, rows: LineRows, added: NDArray[np.float64] | 
         values["host_net"] = np.where(on_main, own(host.net), np.nan)
         values["host_peak"] = highest(host.peak, of_node, count)
     columns: dict[str, object] = {name: np.asarray(column)[kept] for name, column in values.items()}
-    for name in ("allocated", "freed", "net", "peak", "host_net", "host_peak"):
-        if name in columns:
-            columns[name] = [pd.NA if np.isnan(v) else int(v) for v in columns[name]]  # type: ignore[attr-defined]
     places = [rows.keys[i] for i in kept]
     frame = frame_of(LINE_COLUMNS, columns | place_columns(places, rows.sources))
     order = {source_id: i for i, source_id in enumerate(rows.sources)}
@@ -183,7 +180,7 @@ def table_of_ops(run: JoinedRun, rows: LineRows, flops: Flops | None = None) -> 
             "allocated": sums(held.op_allocated).astype(int),
             "freed": sums(held.op_freed).astype(int),
         }
-        columns["peak"] = [pd.NA if np.isnan(v) else int(v) for v in highest(held.op_peak, group, count)]
+        columns["peak"] = highest(held.op_peak, group, count)
     if flops is not None:
         counted = np.bincount(group, weights=~np.isnan(flops.op), minlength=count) > 0
         total = sums(np.nan_to_num(flops.op))
