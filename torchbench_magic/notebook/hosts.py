@@ -1,14 +1,10 @@
-"""Which cells of a notebook hold the modules that draw its outputs, as far as a kernel can know that.
+"""The programs that show outputs: how each is recognised, what it draws, which cells hold the modules that draw.
 
-An output leaves out what other cells' outputs hold (`show.javascript`). That is known only where the
-request to run a cell says which cell it is, and where the outputs of a notebook stand on one page:
+A host is a row of `HOSTS`. What concerns no kernel stands with what it is about: colours in `show.palette`, the frame
+for marimo in `show.html.in_frame`, exports to text in `show.nbconvert`.
 
-* JupyterLab and Notebook name the cell and list those that were deleted since (``cellId``, ``deletedCells``);
-* a program that runs a notebook from its top (nbclient, papermill, nbconvert) allows no stdin, and names none: there a
-  cell is its text.
-
-Elsewhere each output holds everything: VS Code (its ids are addresses), Colab (each output is a page of its own), a
-console, a terminal, a script.
+An output leaves out what other cells' outputs hold (`show.javascript`). That is known only where a request says which
+cell it runs, and where the outputs of a notebook stand on one page. Elsewhere each output holds everything.
 
 What the kernel is not told is that outputs were cleared, or a cell was moved to another notebook. So two cells hold
 each module, and after every ten outputs without it the next one. A page that is loaded again is another session, of
@@ -19,13 +15,59 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-_CELL_ID = re.compile(r"[\w-]{1,64}")  # of nbformat; VS Code's are addresses
+_Request = dict[str, Any]
 _HOLDERS = 2  # cells, so that the notebook still has the module when one of them is cleared
 _MOST_WITHOUT = 10  # outputs; with them, 50 comparisons are a fifth larger than with one copy
+
+
+@dataclass(frozen=True)
+class Host:
+    """A program that shows outputs.
+
+    Attributes:
+        is_this: whether it shows those of a shell that was sent this request.
+        cell_of: which cell a request runs; None where that, or the page that its output comes to stand on, is unknown.
+        draws: html and widgets; else it shows text.
+    """
+
+    name: str
+    is_this: Callable[[Any, _Request], bool]
+    cell_of: Callable[[_Request], str | None] = lambda request: None
+    draws: bool = True
+
+
+def _named_cell(request: _Request) -> str | None:
+    named = request["metadata"].get("cellId")
+    return named if re.fullmatch(r"[\w-]{1,64}", str(named)) else None  # as of nbformat; VS Code's are addresses
+
+
+def _runs_all(shell: Any, request: _Request) -> bool:
+    return request["metadata"].get("cellId") is None and request["content"].get("allow_stdin") is False
+
+
+HOSTS = (
+    Host("terminal, script", lambda shell, _: getattr(shell, "kernel", None) is None, draws=False),
+    Host("Colab", lambda *_: "COLAB_RELEASE_TAG" in os.environ),  # each output is a page of its own
+    Host("JupyterLab, Notebook, VS Code", lambda _, request: "deletedCells" in request["metadata"], _named_cell),
+    Host("nbclient, papermill, nbconvert", _runs_all, lambda request: str(request["content"].get("code"))),  # each once
+    Host("console", lambda *_: True),
+)
+"""The first that fits is the one."""
+
+
+def host_of(shell: Any) -> Host:
+    request = _request_of(shell)
+    return next(host for host in HOSTS if host.is_this(shell, request))
+
+
+def is_watched(shell: Any) -> bool:
+    """Whether somebody sits before it while a cell runs: a program that runs a notebook allows no stdin."""
+    return bool(getattr(getattr(shell, "kernel", None), "_allow_stdin", False))
 
 
 class NotebookPage:
@@ -68,27 +110,18 @@ def page_of(shell: Any) -> NotebookPage | None:
 
     To be asked as each cell begins too, whatever it does: it may replace an output that holds a module.
     """
-    request: dict[str, Any] = getattr(shell, "get_parent", dict)() or {}
-    cell = _cell_of(request)
-    if cell is None or "COLAB_RELEASE_TAG" in os.environ or _is_captured(shell):
-        return None
+    request = _request_of(shell)
     header = request["header"]
+    cell = host_of(shell).cell_of(request)
+    if cell is None or request.get("msg_type", header.get("msg_type")) != "execute_request" or _is_captured(shell):
+        return None
     page = _pages.setdefault(shell, {}).setdefault(header["session"], NotebookPage())
     page.begin(header["msg_id"], cell, request["metadata"].get("deletedCells") or ())
     return page
 
 
-def _cell_of(request: dict[str, Any]) -> str | None:
-    """Which cell is asked for; None where that, or where its output goes, is not known."""
-    asked, content = request.get("metadata") or {}, request.get("content") or {}
-    if request.get("msg_type", request.get("header", {}).get("msg_type")) != "execute_request":
-        return None
-    named = asked.get("cellId")
-    if "deletedCells" in asked:
-        return named if isinstance(named, str) and _CELL_ID.fullmatch(named) else None
-    if named is None and content.get("allow_stdin") is False:
-        return str(content.get("code"))
-    return None
+def _request_of(shell: Any) -> _Request:
+    return {"header": {}, "metadata": {}, "content": {}} | (getattr(shell, "get_parent", dict)() or {})
 
 
 def _is_captured(shell: Any) -> bool:
