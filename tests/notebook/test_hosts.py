@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from IPython.utils.capture import capture_output
 
-from torchbench_magic.notebook.front_end import held_back
-from torchbench_magic.notebook.hosts import NotebookPage, host_of, page_of
+from torchbench_magic.notebook.hosts import NotebookPage, held_back, host_of, page_of
 
 # ==== notebook pages ==================================================================================================
 # What a kernel knows of the page that its outputs come to stand on.
