@@ -61,7 +61,7 @@ def _chapters() -> Iterator[None]:
 
 
 def room(chapter: str) -> str:
-    """The outermost one: that of ``profiling.memory.table`` is ``profiling``."""
+    """The outermost one: that of ``profiling.memory.view`` is ``profiling``."""
     return chapter.split(".")[0] if "." in chapter or chapter in ROOMS else ""
 
 

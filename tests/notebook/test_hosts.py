@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from IPython.utils.capture import capture_output
 
-from torchbench_magic.notebook.front_end import held_back
-from torchbench_magic.notebook.hosts import NotebookPage, page_of
+from torchbench_magic.notebook.hosts import NotebookPage, held_back, host_of, page_of
 
 # ==== notebook pages ==================================================================================================
 # What a kernel knows of the page that its outputs come to stand on.
@@ -21,6 +20,7 @@ class Shell:
     """A kernel's shell that runs a cell of a front end."""
 
     display_pub: Any = None
+    kernel: Any = SimpleNamespace()
 
     def __init__(self) -> None:
         self.request: dict[str, Any] = {}
@@ -97,13 +97,15 @@ def test_outputs_of_colab_stand_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Shell().asked(lab("a")) is None
 
 
-def test_a_shell_without_a_front_end_has_no_page(loaded: Any) -> None:
+def test_a_shell_without_a_front_end_has_no_page_and_draws_nothing(loaded: Any) -> None:
     assert page_of(loaded) is None
+    assert [host_of(loaded).draws, host_of(Shell()).draws] == [False, True]
 
 
 def test_what_is_captured_stands_alone(loaded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     shell = Shell()
     shell.asked(lab("a"))
+    monkeypatch.setattr(type(loaded), "kernel", shell.kernel, raising=False)
     monkeypatch.setattr(type(loaded), "get_parent", shell.get_parent, raising=False)
     assert page_of(loaded) is not None
     with capture_output():

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from torchbench_magic.profiling import recorder
+from torchbench_magic.profiling.all_tables import line_rows, memory_timeline
 from torchbench_magic.profiling.attribution import (
     FORKED,
     DeviceTime,
@@ -29,9 +30,7 @@ from torchbench_magic.profiling.attribution import (
 )
 from torchbench_magic.profiling.events import Events
 from torchbench_magic.profiling.join import join_the_rest, trace_of
-from torchbench_magic.profiling.line_and_op_tables import line_rows
 from torchbench_magic.profiling.line_events import LEAVE, RESUMED, SUSPEND, LineRecord, Stream, entered
-from torchbench_magic.profiling.memory.table import memory_timeline
 from torchbench_magic.profiling.recorder import busy_threads, read_cpu
 from torchbench_magic.profiling.scripted import Scripted, read_scripted
 from torchbench_magic.profiling.segments import Codes

@@ -20,8 +20,13 @@ import torchbench_magic
 from torchbench_magic import profile
 from torchbench_magic.errors import Busy
 from torchbench_magic.profiling import kineto
-from torchbench_magic.profiling.kineto import OlderBlocks, allocator_silenced, profiler_silenced, torch_profiler_runs
-from torchbench_magic.profiling.older_torch import with_missing_getters
+from torchbench_magic.profiling.kineto import (
+    OlderBlocks,
+    allocator_silenced,
+    profiler_silenced,
+    torch_profiler_runs,
+    with_missing_getters,
+)
 
 # ==== torch profiler ==================================================================================================
 # Torch's profiler by its private names: in one module, with a known answer where a name is missing.
@@ -30,9 +35,8 @@ from torchbench_magic.profiling.older_torch import with_missing_getters
 PACKAGE = Path(torchbench_magic.__file__).parent
 ADAPTER = "profiling/kineto.py"
 # the public types of results that the user made himself, and the public profiler that `rank_profile` gives to him
-OLDER = "profiling/older_torch.py"  # what the adapter hands on
 GRAPHS = "profiling/memory/holders.py"  # the class of what a graph has saved lives in the same module of torch's
-SHOWING = {OLDER, GRAPHS, "show/torch_results.py", "notebook/display.py", "cluster/rank_recording.py"}
+SHOWING = {GRAPHS, "show/torch_results.py", "notebook/display.py", "cluster/rank_recording.py"}
 MODULES = re.compile(r"torch\.(_C\._?(profiler|autograd)|autograd\.profiler|profiler|_kineto)\b")
 NAMES = {
     "_autograd", "_profiler", "_KinetoEvent", "_ProfilerEvent", "_ExtraFields_Allocation", "_ExperimentalConfig",

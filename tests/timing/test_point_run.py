@@ -46,7 +46,7 @@ TIMING = [
     *(PACKAGE / "timing" / f"{name}.py" for name in ("timed_loop", "isolation", "restore", "changes")),
     *(
         PACKAGE / "timing" / f"{name}.py"
-        for name in ("written_objects", "iterators", "watched_objects", "work", "work_state", "check", "shadowed_names")
+        for name in ("written_objects", "iterators", "watched_objects", "work", "work_state", "check")
     ),
     PACKAGE / "process" / "output.py",
     PACKAGE / "process" / "settings.py",

@@ -97,7 +97,7 @@ def time_point(
         (`sent_error`), ``interrupted`` with ``result`` where there is something, ``busy`` or ``unsuitable`` (a
         variable cannot be made here) with ``said``.
     """
-    from torchbench_magic.process.frame_owner import sent_error
+    from torchbench_magic.process.sent_errors import sent_error
 
     lines = {file: text.splitlines(keepends=True) for file, text in texts.items()}
     try:

@@ -26,7 +26,7 @@ from torchbench_magic.profiling.kineto import collector_paused
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.segments import ancestors, nest
 from torchbench_magic.profiling.trace import KINDS, Trace, line_ranges, node_sources
-from torchbench_magic.profiling.trace_file import TraceFile, is_own_frame, opened_trace
+from torchbench_magic.profiling.trace_reader import TraceFile, is_own_frame, opened_trace
 from torchbench_magic.results import Doubt
 
 from .rank_analysis import CodePlace, RankRun, profile_of_ranks

@@ -21,8 +21,8 @@ from torchbench_magic.cpp.run import SnippetTask
 from torchbench_magic.errors import BodyError, InputError, Interrupted, OptionError, TorchBenchError
 from torchbench_magic.process.code import names_looked_up
 from torchbench_magic.process.environment import EnginePlace, Environment
-from torchbench_magic.process.frame_owner import RaisedThere, raise_at, raised_there
 from torchbench_magic.process.interrupts import hear_interrupt, interrupts_held
+from torchbench_magic.process.sent_errors import RaisedThere, raise_at, raised_there
 from torchbench_magic.results import Doubt
 from torchbench_magic.timing.across_runs import distinct, join_comparisons
 from torchbench_magic.timing.comparison import Comparison

@@ -668,3 +668,29 @@ def graphs_compiled() -> int:
     compiling = sys.modules.get("torch._dynamo.utils")
     counters = getattr(compiling, "counters", {})  # a private name: defaultdict of Counters
     return int(counters["stats"]["unique_graphs"]) if "stats" in counters else 0
+
+
+# ---- levers ----------------------------------------------------------------------------------------------------------
+# All of them.
+
+LEVERS: dict[str, Callable[[], Lever]] = {
+    "inference_mode": InferenceMode,
+    "no_grad": NoGrad,
+    "compile": Compile,
+    "bf16": lambda: Autocast("bf16"),
+    "fp16": lambda: Autocast("fp16"),
+    "channels_last": ChannelsLast,
+    "matmul-medium": MatmulMedium,
+    "threads": Threads,
+    "fused-optimizer": lambda: OptimizerForm("fused-optimizer"),
+    "foreach": lambda: OptimizerForm("foreach"),
+    "flush-denormal": FlushDenormal,
+    "contiguous": Contiguous,
+}
+"""Name -> lever. ``threads:N`` has a number besides."""
+
+ADVICE = {
+    "sdpa": "no lever rewrites code: write torch.nn.functional.scaled_dot_product_attention(q, k, v) as an alternative"
+    " and compare both with %%timer --check",
+}
+"""What looks like a lever, and is advice: name -> what to do."""

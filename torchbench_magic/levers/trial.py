@@ -44,18 +44,11 @@ from torchbench_magic.timing.written_objects import WrittenObjects
 from torchbench_magic.units import seconds_text
 
 from .kinds import (
-    Autocast,
+    ADVICE,
+    LEVERS,
     Change,
-    ChannelsLast,
-    Compile,
-    Contiguous,
     DoesNotApply,
-    FlushDenormal,
-    InferenceMode,
     Lever,
-    MatmulMedium,
-    NoGrad,
-    OptimizerForm,
     Site,
     Threads,
     graphs_compiled,
@@ -217,29 +210,8 @@ def _plan(plan: Plan, trials: Trials, alternatives: int) -> Plan:
 
 
 # ---- asked -----------------------------------------------------------------------------------------------------------
-# Which levers there are, and those that are asked for.
+# The levers that are asked for.
 
-LEVERS: dict[str, Callable[[], Lever]] = {
-    "inference_mode": InferenceMode,
-    "no_grad": NoGrad,
-    "compile": Compile,
-    "bf16": lambda: Autocast("bf16"),
-    "fp16": lambda: Autocast("fp16"),
-    "channels_last": ChannelsLast,
-    "matmul-medium": MatmulMedium,
-    "threads": Threads,
-    "fused-optimizer": lambda: OptimizerForm("fused-optimizer"),
-    "foreach": lambda: OptimizerForm("foreach"),
-    "flush-denormal": FlushDenormal,
-    "contiguous": Contiguous,
-}
-"""Name -> lever. ``threads:N`` has a number besides."""
-
-ADVICE = {
-    "sdpa": "no lever rewrites code: write torch.nn.functional.scaled_dot_product_attention(q, k, v) as an alternative"
-    " and compare both with %%timer --check",
-}
-"""What looks like a lever, and is advice: name -> what to do."""
 _THREADS = re.compile(r"threads:([0-9]{1,9})")
 
 

@@ -14,7 +14,7 @@ from torchbench_magic.printable import printable
 from torchbench_magic.process.output import shown
 
 from .config import settings_of
-from .hosts import page_of
+from .hosts import host_of, is_watched, page_of
 
 _RESULTS = (
     ("torchbench_magic.timing.comparison", "Comparison"),
@@ -51,8 +51,7 @@ class Output:
     It is a `process.interrupts.Watching`, and comes through while the output of measured code is dropped. A line
     appears when the run has taken ``delay`` seconds, and the result takes its place under the same display id, so that
     a saved notebook keeps the result alone. Where somebody sits before a kernel, the line is a live view with the table
-    as far as it is known; nobody does where a notebook is executed (nbclient, papermill: they allow no stdin), and
-    there it is text.
+    as far as it is known; else it is text.
     """
 
     def __init__(
@@ -63,9 +62,8 @@ class Output:
         self._due = self._draw_due = clock() + delay
         self._id = os.urandom(16).hex()
         self._is_open = False
-        kernel = getattr(shell, "kernel", None)
-        self._in_kernel = kernel is not None
-        self._is_live = live and bool(getattr(kernel, "_allow_stdin", False))
+        self._in_kernel = host_of(shell).draws
+        self._is_live = live and is_watched(shell)
         self._view: Any = None
         self._rows = 0
         self._alarm: threading.Timer | None = None
@@ -292,7 +290,7 @@ def _mode(shell: Any, explore: bool = False) -> str:
     """How results are shown; without a kernel as text."""
     settings = settings_of(shell)
     mode = "widget" if explore else settings.display if settings is not None else "auto"
-    return "text" if getattr(shell, "kernel", None) is None else mode
+    return mode if host_of(shell).draws else "text"
 
 
 def register_formatters(shell: Any) -> None:
@@ -312,7 +310,7 @@ def register_formatters(shell: Any) -> None:
 
 def _live_bundle(shell: Any, live: Any) -> Any:
     """The view of a live widget; as an output of its own before it, what it shows, for where the view is lost."""
-    if getattr(shell, "kernel", None) is None:
+    if not host_of(shell).draws:
         return live._repr_mimebundle_()
     still, view = _on_page(shell, live.outputs)
     shell.display_pub.publish(data=still, metadata={})

@@ -51,7 +51,7 @@ def read_levers(text: str) -> tuple[str, ...]:
 
 
 def lever_names() -> tuple[str, ...]:
-    from torchbench_magic.levers.trial import LEVERS
+    from torchbench_magic.levers.kinds import LEVERS
 
     return tuple(LEVERS)
 
@@ -64,7 +64,7 @@ def looks_like_levers(text: str) -> bool:
     """Whether a word is a list of levers, rather than the code after them: one of its names is a lever's, nearly."""
     import difflib
 
-    from torchbench_magic.levers.trial import ADVICE, LEVERS
+    from torchbench_magic.levers.kinds import ADVICE, LEVERS
 
     if _LEVERS.fullmatch(text) is None:
         return False

@@ -27,8 +27,7 @@ from torchbench_magic.profiling.file_texts import FileTexts, RecordedFiles
 from . import config, startup
 from .cells import Book, Place, aligned_text
 from .display import Output, ShownOnce, bundle_of, register_formatters, withdraw_formatters
-from .front_end import held_back
-from .hosts import page_of
+from .hosts import held_back, page_of
 from .option_parser import read_line
 from .options import SharedOptions
 from .scope import check_not_local, local_names

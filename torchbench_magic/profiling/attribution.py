@@ -565,7 +565,7 @@ def _active(joined: Joined, native: Ints, moment: Ints) -> tuple[Ints, Ints, Int
 # Bytes on the lines and ops that took them and gave them back: torch's, and those of Python and numpy.
 #
 # Only torch's allocators report to its profiler: what numpy or Python hold is read by `HostMemory`. Totals are
-# relative to the start of the body. Lines and ops add devices up; `profiling.memory.table` keeps them apart.
+# relative to the start of the body. Lines and ops add devices up; `memory_timeline` keeps them apart.
 
 _NEVER = np.iinfo(np.int64).min
 

@@ -14,14 +14,11 @@ from torchbench_magic.errors import InputError, OptionError
 from torchbench_magic.files import STACKS, whole_file
 from torchbench_magic.printable import escaped
 
-from .schema import FRAME_COLUMNS, MODULE_COLUMNS, OP_COLUMNS, PYTHON_COLUMNS, frame_of
+from .schema import FRAME_COLUMNS, MODULE_COLUMNS, OP_COLUMNS, PYTHON_COLUMNS, combined_by, frame_of
 from .trace import Source, line_text
 
 # ---- call_trees ------------------------------------------------------------------------------------------------------
 # Call trees as tables: whether one is sound, sums along it, and several added up.
-
-_FRAME_KEYS = ("kind", "name", "thread", "source_id", "line", "input_shapes")
-_FRAME_NUMBERS = (*(name for name, dtype in FRAME_COLUMNS.items() if dtype == "float64"), "calls", "allocated", "freed")
 
 
 def is_tree(frames: pd.DataFrame) -> bool:
@@ -46,9 +43,10 @@ def sum_of_frames(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     parents: list[int] = []
     first: list[tuple[int, int]] = []  # (table, row) that a frame was first seen in
     rows_of: list[np.ndarray[Any, np.dtype[np.int64]]] = []
+    keys = combined_by(FRAME_COLUMNS, "key")
     for number, table in enumerate(tables):
         rows: list[int] = []
-        columns = (table[name].astype(object).where(table[name].notna(), None).tolist() for name in _FRAME_KEYS)
+        columns = (table[name].astype(object).where(table[name].notna(), None).tolist() for name in keys)
         for at, (parent, *key) in enumerate(zip(table["parent"].tolist(), *columns, strict=True)):
             above = rows[parent] if parent >= 0 else -1
             row = index.setdefault((above, *key), len(index))
@@ -58,10 +56,10 @@ def sum_of_frames(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
             rows.append(row)
         rows_of.append(np.array(rows, dtype=np.int64))
     values: dict[str, Any] = {"parent": parents}
-    for name, dtype in FRAME_COLUMNS.items():
+    for name, kind in FRAME_COLUMNS.items():
         if name == "parent":
             continue
-        if name not in _FRAME_NUMBERS:
+        if kind.combined != "sum":
             values[name] = [tables[number][name].iloc[at] for number, at in first]
             continue
         given = [(at_rows, table[name]) for at_rows, table in zip(rows_of, tables, strict=True)]
@@ -71,15 +69,12 @@ def sum_of_frames(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
         total = np.zeros(len(parents))
         for places, column in known:
             total += np.bincount(places, weights=column.fillna(0).to_numpy(np.float64), minlength=len(parents))
-        values[name] = total if dtype == "float64" else total.astype(np.int64)
+        values[name] = total if kind == "float64" else total.astype(np.int64)
     return frame_of(FRAME_COLUMNS, values)
 
 
 # ---- sampled_trees ---------------------------------------------------------------------------------------------------
 # The sampled tree of Python functions as a table: whether it is sound, and several added up.
-
-_FUNCTION_KEYS = ("function", "cell", "line", "file", "module")
-_FUNCTION_NUMBERS = ("samples", *(name for name, dtype in PYTHON_COLUMNS.items() if dtype == "float64"))
 
 
 def is_sampled_tree(table: pd.DataFrame) -> bool:
@@ -99,22 +94,21 @@ def sum_of_sampled(tables: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
         return None
     index: dict[tuple[Any, ...], int] = {}
     rows: list[dict[str, Any]] = []
+    keys, sums = combined_by(PYTHON_COLUMNS, "key"), combined_by(PYTHON_COLUMNS, "sum")
     for table in tables:
         numbers: list[int] = []
         known_values = table.astype(object).where(table.notna(), None)
         for values in zip(*(known_values[name].tolist() for name in PYTHON_COLUMNS), strict=True):
             record = dict(zip(PYTHON_COLUMNS, values, strict=True))
             above = numbers[record["parent"]] if record["parent"] >= 0 else -1
-            number = index.setdefault((above, *(record[name] for name in _FUNCTION_KEYS)), len(index))
+            number = index.setdefault((above, *(record[name] for name in keys)), len(index))
             numbers.append(number)
             if number == len(rows):
                 rows.append(record | {"parent": above})
                 continue
             row = rows[number]
-            for name in _FUNCTION_NUMBERS:
+            for name in sums:
                 row[name] = None if row[name] is None or record[name] is None else row[name] + record[name]
-            known = row["calls"] is not None and record["calls"] is not None
-            row["calls"] = row["calls"] + record["calls"] if known else None
     return frame_of(PYTHON_COLUMNS, {name: [_filled(row[name], name) for row in rows] for name in PYTHON_COLUMNS})
 
 

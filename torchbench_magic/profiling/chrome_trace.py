@@ -38,7 +38,7 @@ from .profile import Profile, settled
 from .schema import LINE_COLUMNS, frame_of
 from .segments import Codes
 from .trace import KINDS, Source, Trace, Track, line_ranges, node_sources
-from .trace_file import StoredTrace, TraceFile, is_own_frame, opened_trace, read_chrome_events, record_of_frames
+from .trace_reader import StoredTrace, TraceFile, is_own_frame, opened_trace, read_chrome_events, record_of_frames
 
 # ---- chrome_trace ----------------------------------------------------------------------------------------------------
 # A profile as a Chrome trace: JSON for Perfetto, and for torch's own readers of such files.

@@ -17,12 +17,14 @@ from torchbench_magic.results import CodeLine, Doubt, Insight, Shown, with_doubt
 from torchbench_magic.timing.identity import environment_differences, input_differences
 
 from .profile import NOT_ATTRIBUTED, VOIDING, Profile, processor_silenced_by, silenced_by
+from .schema import LINE_COLUMNS, OP_COLUMNS
 from .trace import Source
 
 _SPOILS = VOIDING - {"partial", "no-lines"}
 """Kinds of doubts about one profile that are doubts about the comparison too. Of these two it has words of its own."""
 _ALIKE = 0.6  # of the characters: an edited line is taken for the same one, as `difflib.get_close_matches` does
 _LINE_VALUES = ("calls", "time", "wall_time", "backward_cpu_time", "device_time", "allocated", "net", "peak")
+_KINDS = {**OP_COLUMNS, **LINE_COLUMNS, "time": "float64"}
 _OP_VALUES = ("calls", "self_cpu_time", "cpu_time", "self_device_time", "allocated")
 
 SourceLine = tuple[str, int]  # (source_id, line)
@@ -356,8 +358,8 @@ def _op_sums(profile: Profile) -> dict[str, dict[str, Any]]:
 def _framed(rows: list[dict[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
     made = {}
     for name in columns:
-        whole = name.removesuffix("_delta").endswith(("calls", "line", "cell", "allocated", "net", "peak", "thread"))
-        dtype = "Int64" if whole else "Float64" if "time" in name else "object"
+        kind = _KINDS.get(name.removeprefix("baseline_").removesuffix("_delta"), "object")
+        dtype = {"int64": "Int64", "float64": "Float64"}.get(kind, str(kind))  # these two may be NA here
         values = pd.Series([row[name] for row in rows], dtype=dtype)
         made[name] = values.astype("float64") if dtype == "Float64" else values
     return pd.DataFrame(made, columns=list(columns))

@@ -40,6 +40,7 @@ from torchbench_magic.show.table import (
 
 from .call_tree_tables import ops_by_stack
 from .profile import Profile
+from .schema import OP_COLUMNS, combined_by
 
 
 def op_text(op: str) -> str:
@@ -412,9 +413,8 @@ def _sum(values: Sequence[Any]) -> float | None:
 # ---- operations ------------------------------------------------------------------------------------------------------
 # The operations of a profile: what torch ran, how often, how long, and on which lines of the notebook.
 
-_TIMES = ("self_cpu_time", "cpu_time", "self_device_time", "device_time")
-_SUMS = ("calls", *_TIMES, "allocated", "freed", "flops", "bytes")
-_COLUMNS = ("op", *_SUMS, "peak")
+_SUMS, _PEAKS = combined_by(OP_COLUMNS, "sum"), combined_by(OP_COLUMNS, "max")
+_COLUMNS = ("op", *_SUMS, *_PEAKS)
 
 SORT_KEYS = {
     **{name: name for name in _COLUMNS},
@@ -489,9 +489,7 @@ def grouped(ops: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     text = {name: ops[name].fillna("") for name in names if ops[name].dtype == object}
     filled = ops.assign(**text)
     grouping = filled.groupby(names, sort=False, dropna=False)
-    made = grouping[list(_SUMS)].sum(min_count=1)
-    made["peak"] = grouping["peak"].max()
-    made = made.reset_index()
+    made = grouping[_SUMS].sum(min_count=1).join(grouping[_PEAKS].max()).reset_index()
     keys = list(made[names].itertuples(index=False, name=None))
     for column, parts in (("places", ["cell", "file", "line"]), ("shapes", ["input_shapes"])):
         found = _distinct(filled, names, parts)
@@ -599,7 +597,7 @@ def _mattering(ordered: pd.DataFrame) -> pd.DataFrame:
 def _rest(built: Sequence[BuiltColumn], ordered: pd.DataFrame, shown: pd.DataFrame, most: int | None) -> Rest | None:
     """The other rows; of more than ``most`` those with the largest of each column."""
     left = ordered[~ordered.index.isin(shown.index)]
-    numbers = [name for name in (*_SUMS, "peak") if name in ordered and ordered[name].notna().any()]
+    numbers = [name for name in (*_SUMS, *_PEAKS) if name in ordered and ordered[name].notna().any()]
     top = 0
     if most is not None and len(left) > most:
         top = most // len(numbers)

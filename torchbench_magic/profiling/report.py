@@ -28,8 +28,7 @@ from torchbench_magic.profiling.compiling.table import (
 from torchbench_magic.profiling.cores.table import Concurrency, doubts_of_concurrency, proof_of, verdict_of
 from torchbench_magic.profiling.loops.spans import compiled_phases
 from torchbench_magic.profiling.loops.table import recorded_loop
-from torchbench_magic.profiling.memory.holders import Holdings, find_holders, is_users_code, last_value
-from torchbench_magic.profiling.memory.table import holder_table
+from torchbench_magic.profiling.memory.holders import Holdings, find_holders, holder_table, is_users_code, last_value
 from torchbench_magic.profiling.python.table import doubts_of_sampling, sampled_functions
 from torchbench_magic.profiling.workers.record import waits_for_workers, worker_table
 from torchbench_magic.results import Doubt

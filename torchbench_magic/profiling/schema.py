@@ -8,65 +8,83 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 
-_TEXT, _COUNT, _MAYBE, _SECONDS = "object", "int64", "Int64", "float64"
 
-LINE_COLUMNS: dict[str, str] = {
-    "cell": _MAYBE,  # n of In[n]; NA for a file
-    "line": _MAYBE,  # 1-based, as shown; NA in the row "not attributed"
-    "source": _TEXT,  # text of the line
-    "file": _TEXT,  # file name of the code
-    "source_id": _TEXT,  # hash of the source text
-    "thread": _COUNT,  # 0 is the cell's own thread
-    "calls": _COUNT,  # how often the line ran
-    "wall_time": _SECONDS,  # inclusive: with the lines it calls
-    "self_cpu_time": _SECONDS,  # in torch ops, on the line itself
-    "cpu_time": _SECONDS,  # in torch ops, with the lines it calls
-    "python_time": _SECONDS,  # outside torch ops, on the line itself
-    "backward_cpu_time": _SECONDS,  # backward op time that this forward line caused, without what has lines itself
-    "recording_time": _SECONDS,  # of the two own times, what recording is estimated to have added; NaN: not known
-    "self_device_time": _SECONDS,
-    "device_time": _SECONDS,
-    "allocated": _MAYBE,  # bytes
-    "freed": _MAYBE,
-    "net": _MAYBE,
-    "peak": _MAYBE,  # highest total while the line was active, above the total at the start
-    "host_net": _MAYBE,
-    "host_peak": _MAYBE,
-    "efficiency_class": _TEXT,  # with --efficiency, one of efficiency.CLASSES; None where it cannot be told
-    "fraction_of_peak": _SECONDS,  # of the roof that its ops reached, weighted by their time
+class Kind(str):
+    """The dtype of a column, and what rows that become one make of it: of several cycles, or of several calls.
+
+    Attributes:
+        combined: ``key``: rows become one where they are alike in all of these. ``sum``, ``max``, ``first``: of the
+            values that are known. Empty in tables whose rows all stay.
+    """
+
+    combined: str
+
+    def __new__(cls, dtype: str, combined: str = "") -> Self:
+        made = super().__new__(cls, dtype)
+        made.combined = combined
+        return made
+
+
+_TEXT, _COUNT, _MAYBE, _SECONDS, _FLAG = map(Kind, ("object", "int64", "Int64", "float64", "bool"))
+_key, _sum, _max, _first = (functools.partial(Kind, combined=how) for how in ("key", "sum", "max", "first"))
+
+LINE_COLUMNS: dict[str, Kind] = {
+    "cell": _first(_MAYBE),  # n of In[n]; NA for a file
+    "line": _key(_MAYBE),  # 1-based, as shown; NA in the row "not attributed"
+    "source": _first(_TEXT),  # text of the line
+    "file": _first(_TEXT),  # file name of the code
+    "source_id": _key(_TEXT),  # hash of the source text
+    "thread": _key(_COUNT),  # 0 is the cell's own thread
+    "calls": _sum(_COUNT),  # how often the line ran
+    "wall_time": _sum(_SECONDS),  # inclusive: with the lines it calls
+    "self_cpu_time": _sum(_SECONDS),  # in torch ops, on the line itself
+    "cpu_time": _sum(_SECONDS),  # in torch ops, with the lines it calls
+    "python_time": _sum(_SECONDS),  # outside torch ops, on the line itself
+    "backward_cpu_time": _sum(_SECONDS),  # backward op time that this line caused, without what has lines itself
+    "recording_time": _sum(_SECONDS),  # of the two own times, what recording may have added; NaN: not known
+    "self_device_time": _sum(_SECONDS),
+    "device_time": _sum(_SECONDS),
+    "allocated": _sum(_MAYBE),  # bytes
+    "freed": _sum(_MAYBE),
+    "net": _sum(_MAYBE),
+    "peak": _max(_MAYBE),  # highest total while the line was active, above the total at the start
+    "host_net": _sum(_MAYBE),
+    "host_peak": _max(_MAYBE),
+    "efficiency_class": _first(_TEXT),  # with --efficiency, one of its CLASSES; told of the sum of cycles
+    "fraction_of_peak": _first(_SECONDS),  # of the roof that its ops reached, weighted by their time
 }
 
-OP_COLUMNS: dict[str, str] = {
-    "op": _TEXT,
-    "input_shapes": _TEXT,  # text as torch prints it, "[[3, 4], []]"
-    "input_dtypes": _TEXT,
-    "input_strides": _TEXT,
-    "calls": _COUNT,
-    "self_cpu_time": _SECONDS,
-    "cpu_time": _SECONDS,
-    "self_device_time": _SECONDS,
-    "device_time": _SECONDS,
-    "allocated": _MAYBE,
-    "freed": _MAYBE,
-    "peak": _MAYBE,
-    "flops": _MAYBE,
-    "bytes": _MAYBE,  # with --efficiency, that all calls read and write at least
-    "module": _TEXT,
-    "cell": _MAYBE,
-    "line": _MAYBE,
-    "source_id": _TEXT,
-    "file": _TEXT,
-    "thread": _COUNT,
-    "efficiency_class": _TEXT,  # as in LINE_COLUMNS
-    "fraction_of_peak": _SECONDS,
+OP_COLUMNS: dict[str, Kind] = {
+    "op": _key(_TEXT),
+    "input_shapes": _key(_TEXT),  # text as torch prints it, "[[3, 4], []]"
+    "input_dtypes": _key(_TEXT),
+    "input_strides": _key(_TEXT),
+    "calls": _sum(_COUNT),
+    "self_cpu_time": _sum(_SECONDS),
+    "cpu_time": _sum(_SECONDS),
+    "self_device_time": _sum(_SECONDS),
+    "device_time": _sum(_SECONDS),
+    "allocated": _sum(_MAYBE),
+    "freed": _sum(_MAYBE),
+    "peak": _max(_MAYBE),
+    "flops": _sum(_MAYBE),
+    "bytes": _sum(_MAYBE),  # with --efficiency, that all calls read and write at least
+    "module": _key(_TEXT),
+    "cell": _key(_MAYBE),
+    "line": _key(_MAYBE),
+    "source_id": _key(_TEXT),
+    "file": _key(_TEXT),
+    "thread": _key(_COUNT),
+    "efficiency_class": _first(_TEXT),  # as in LINE_COLUMNS
+    "fraction_of_peak": _first(_SECONDS),
 }
 
-MEMORY_COLUMNS: dict[str, str] = {
+MEMORY_COLUMNS: dict[str, Kind] = {
     "time": _SECONDS,  # since the body was entered
     "bytes": _COUNT,  # held by torch on the device after this change, above the total at the start
     "device": _TEXT,
@@ -80,7 +98,7 @@ MEMORY_COLUMNS: dict[str, str] = {
     "thread": _COUNT,
 }
 
-ARGUMENT_COLUMNS: dict[str, str] = {
+ARGUMENT_COLUMNS: dict[str, Kind] = {
     "op": _TEXT,
     "overload": _TEXT,  # "dim_IntList" of aten::sum.dim_IntList; empty for the default one
     "input_shapes": _TEXT,
@@ -90,7 +108,7 @@ ARGUMENT_COLUMNS: dict[str, str] = {
     "seen": _COUNT,
 }
 
-HOLDER_COLUMNS: dict[str, str] = {
+HOLDER_COLUMNS: dict[str, Kind] = {
     "block": _MAYBE,  # number of the block, as in MEMORY_COLUMNS; NA: it was there before the body
     "device": _TEXT,
     "bytes": _COUNT,  # of the storage
@@ -98,11 +116,11 @@ HOLDER_COLUMNS: dict[str, str] = {
     "kind": _TEXT,  # variable, attribute, list, dict, graph, closure, default, cache, hook, output, history, traceback
     "name": _TEXT,  # the variable that leads there
     "role": _TEXT,  # parameter, buffer, gradient or optimizer state; None for others
-    "through_graph": "bool",  # kept by the autograd graph of what the holder holds
+    "through_graph": _FLAG,  # kept by the autograd graph of what the holder holds
     "limit": _MAYBE,  # how many things a container on the way may hold; NA: no limit
 }
 
-ALIVE_COLUMNS: dict[str, str] = {
+ALIVE_COLUMNS: dict[str, Kind] = {
     "device": _TEXT,
     "cell": _MAYBE,
     "line": _MAYBE,  # the line that allocated the blocks
@@ -116,40 +134,40 @@ ALIVE_COLUMNS: dict[str, str] = {
     "since": _SECONDS,  # when the first of them was allocated
 }
 
-PEAK_COLUMNS: dict[str, str] = {
+PEAK_COLUMNS: dict[str, Kind] = {
     "device": _TEXT,
     "part": _TEXT,  # parameters, buffers, gradients, optimizer state, activations, results, temporaries, from before
     "bytes": _COUNT,
     "blocks": _COUNT,
-    "before": "bool",  # it was there before the body
+    "before": _FLAG,  # it was there before the body
     "source_id": _TEXT,
     "line": _MAYBE,  # that allocated most of it
 }
 
-FRAME_COLUMNS: dict[str, str] = {
+FRAME_COLUMNS: dict[str, Kind] = {
     "parent": _COUNT,  # row of the caller, which comes before; -1 for the root of a thread
-    "kind": _TEXT,  # thread, function, line, module, op, or python (a record_function range)
-    "name": _TEXT,  # In[3]:4, the name of the function, module, op or range
-    "source": _TEXT,  # text of a line
-    "cell": _MAYBE,  # the line that the frame stands on
-    "line": _MAYBE,
-    "file": _TEXT,
-    "source_id": _TEXT,
-    "thread": _COUNT,
-    "calls": _COUNT,
-    "wall_time": _SECONDS,  # with what it calls
-    "self_time": _SECONDS,  # without; adds up to the wall time of the thread
-    "self_cpu_time": _SECONDS,  # the part of self_time in torch ops
-    "backward_cpu_time": _SECONDS,  # of the backward ops that this forward op caused, without what has lines itself
-    "module_backward_time": _SECONDS,  # of all that they run but calls of modules: a checkpoint calls some again
-    "self_device_time": _SECONDS,
-    "device_time": _SECONDS,
-    "allocated": _MAYBE,  # bytes, in the frame itself
-    "freed": _MAYBE,
-    "input_shapes": _TEXT,  # of an op
+    "kind": _key(_TEXT),  # thread, function, line, module, op, or python (a record_function range)
+    "name": _key(_TEXT),  # In[3]:4, the name of the function, module, op or range
+    "source": _first(_TEXT),  # text of a line
+    "cell": _first(_MAYBE),  # the line that the frame stands on
+    "line": _key(_MAYBE),
+    "file": _first(_TEXT),
+    "source_id": _key(_TEXT),
+    "thread": _key(_COUNT),
+    "calls": _sum(_COUNT),
+    "wall_time": _sum(_SECONDS),  # with what it calls
+    "self_time": _sum(_SECONDS),  # without; adds up to the wall time of the thread
+    "self_cpu_time": _sum(_SECONDS),  # the part of self_time in torch ops
+    "backward_cpu_time": _sum(_SECONDS),  # of the backward ops that this op caused, without what has lines itself
+    "module_backward_time": _sum(_SECONDS),  # of all they run but calls of modules: a checkpoint calls some again
+    "self_device_time": _sum(_SECONDS),
+    "device_time": _sum(_SECONDS),
+    "allocated": _sum(_MAYBE),  # bytes, in the frame itself
+    "freed": _sum(_MAYBE),
+    "input_shapes": _key(_TEXT),  # of an op
 }
 
-MODULE_COLUMNS: dict[str, str] = {
+MODULE_COLUMNS: dict[str, Kind] = {
     "name": _TEXT,  # as the user would write it, model.layer1.0; its class where no variable leads to it
     "parent": _COUNT,  # row of the module that called it; -1 for none
     "calls": _COUNT,  # also by a backward pass: a checkpoint calls its module again
@@ -161,7 +179,7 @@ MODULE_COLUMNS: dict[str, str] = {
     "freed": _MAYBE,
 }
 
-WORKER_COLUMNS: dict[str, str] = {
+WORKER_COLUMNS: dict[str, Kind] = {
     "worker": _COUNT,  # 0, 1, ... in the order of their process ids
     "cell": _MAYBE,
     "line": _MAYBE,  # NA while the worker waits for the loop
@@ -171,26 +189,26 @@ WORKER_COLUMNS: dict[str, str] = {
     "share": _SECONDS,  # of what was sampled of this worker
 }
 
-PYTHON_COLUMNS: dict[str, str] = {
+PYTHON_COLUMNS: dict[str, Kind] = {
     "parent": _COUNT,  # row of the caller, which comes before; -1 for the root, the profiled code itself
-    "function": _TEXT,  # qualified; a method has the class that defines it
-    "cell": _MAYBE,  # n of In[n]; NA for a file
-    "line": _MAYBE,  # where the function begins, as shown; NA for a C function
-    "file": _TEXT,  # file name of the code; None for a C function
-    "module": _TEXT,  # Python module; empty for the root
-    "library": _TEXT,  # top-level name of the module; "python": the standard library; empty: cells and scripts
-    "calls": _MAYBE,  # exact, from line events; NA where the lines of the function were not recorded
-    "samples": _COUNT,  # in the function and what it calls
-    "total_time": _SECONDS,  # with what it calls
-    "self_time": _SECONDS,  # without; adds up to the wall time
-    "torch_time": _SECONDS,  # the part of total_time in torch ops of the thread
-    "python_time": _SECONDS,  # the rest of it: Python and C code outside of torch's ops; waiting where it is not known
-    "waiting_time": _SECONDS,  # the part of total_time outside of torch's ops that wants no processor; NaN: not known
-    "self_torch_time": _SECONDS,  # the part of self_time in torch ops
-    "self_waiting_time": _SECONDS,  # the part of self_time that is waiting
+    "function": _key(_TEXT),  # qualified; a method has the class that defines it
+    "cell": _key(_MAYBE),  # n of In[n]; NA for a file
+    "line": _key(_MAYBE),  # where the function begins, as shown; NA for a C function
+    "file": _key(_TEXT),  # file name of the code; None for a C function
+    "module": _key(_TEXT),  # Python module; empty for the root
+    "library": _first(_TEXT),  # top-level name of the module; "python": standard library; empty: cells, scripts
+    "calls": _sum(_MAYBE),  # exact, from line events; NA where the lines of the function were not recorded
+    "samples": _sum(_COUNT),  # in the function and what it calls
+    "total_time": _sum(_SECONDS),  # with what it calls
+    "self_time": _sum(_SECONDS),  # without; adds up to the wall time
+    "torch_time": _sum(_SECONDS),  # the part of total_time in torch ops of the thread
+    "python_time": _sum(_SECONDS),  # the rest: Python and C code outside of torch's ops; waiting where it is not known
+    "waiting_time": _sum(_SECONDS),  # the part of it outside of torch's ops that wants no processor; NaN: not known
+    "self_torch_time": _sum(_SECONDS),  # the part of self_time in torch ops
+    "self_waiting_time": _sum(_SECONDS),  # the part of self_time that is waiting
 }
 
-COMPILATION_COLUMNS: dict[str, str] = {
+COMPILATION_COLUMNS: dict[str, Kind] = {
     "compile_id": _TEXT,  # the compiler's own number, 3/2: frame 3, third compilation
     "function": _TEXT,
     "cell": _MAYBE,
@@ -208,17 +226,17 @@ COMPILATION_COLUMNS: dict[str, str] = {
     "fell_back": _TEXT,  # why the function runs as it is, not compiled; None where it does not
 }
 
-GRAPH_BREAK_COLUMNS: dict[str, str] = {
-    "cell": _MAYBE,
-    "line": _MAYBE,
-    "file": _TEXT,
-    "source_id": _TEXT,
-    "reason": _TEXT,
-    "hint": _TEXT,  # None where torch has none
-    "count": _COUNT,  # how often something was compiled that breaks there
+GRAPH_BREAK_COLUMNS: dict[str, Kind] = {
+    "cell": _first(_MAYBE),
+    "line": _key(_MAYBE),
+    "file": _key(_TEXT),
+    "source_id": _key(_TEXT),
+    "reason": _key(_TEXT),
+    "hint": _key(_TEXT),  # None where torch has none
+    "count": _sum(_COUNT),  # how often something was compiled that breaks there
 }
 
-LOOP_COLUMNS: dict[str, str] = {
+LOOP_COLUMNS: dict[str, Kind] = {
     "step": _MAYBE,  # of the loop, from 0; NA for what ran outside of its steps
     "phase": _TEXT,  # one of loops.phases.PHASES
     "seconds": _SECONDS,  # of the thread that runs the loop; those of a step add up to it
@@ -236,7 +254,7 @@ LOOP_COLUMNS: dict[str, str] = {
     "mode": _TEXT,  # of `forward` and `optimizer`: words of loops.modes; else None
 }
 
-PROFILE_TABLES: dict[str, dict[str, str]] = {
+PROFILE_TABLES: dict[str, dict[str, Kind]] = {
     "lines": LINE_COLUMNS,
     "ops": OP_COLUMNS,
     "memory": MEMORY_COLUMNS,
@@ -250,7 +268,13 @@ PROFILE_TABLES: dict[str, dict[str, str]] = {
 }
 """Field of a `Profile` -> the columns of its table."""
 
-_EMPTY: dict[str, Any] = {_TEXT: None, "bool": False, _COUNT: 0, _MAYBE: pd.NA, _SECONDS: float("nan")}
+
+def combined_by(columns: Mapping[str, Kind], how: str) -> list[str]:
+    """The columns of which rows that become one make this, see `Kind`."""
+    return [name for name, kind in columns.items() if kind.combined == how]
+
+
+_EMPTY: dict[str, Any] = {_TEXT: None, _FLAG: False, _COUNT: 0, _MAYBE: pd.NA, _SECONDS: float("nan")}
 
 
 def frame_of(columns: Mapping[str, str], values: Mapping[str, Sequence[Any] | Any]) -> pd.DataFrame:

@@ -8,7 +8,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -32,7 +32,7 @@ from .options import ProfileOptions
 from .profile import Profile
 from .recorder import RecordedRun, torch_threads
 from .schedule import Action
-from .schema import LINE_COLUMNS, OP_COLUMNS, frame_of
+from .schema import GRAPH_BREAK_COLUMNS, LINE_COLUMNS, OP_COLUMNS, Kind, combined_by, frame_of
 from .trace import one_after_the_other
 
 # ---- steps -----------------------------------------------------------------------------------------------------------
@@ -495,15 +495,6 @@ def traces_into(folder: str | os.PathLike[str]) -> Callable[[Profile], Path]:
 # ---- cycles ----------------------------------------------------------------------------------------------------------
 # The sum of the cycles of a scheduled profile: a `Profile` of all that was recorded.
 
-_LINE_KEYS = ("source_id", "line", "thread")
-_JUDGED = frozenset({"efficiency_class", "fraction_of_peak"})  # told of the sum, never of a cycle
-_OP_KEYS = tuple(
-    name
-    for name in OP_COLUMNS
-    if (OP_COLUMNS[name] == "object" or name in ("cell", "line", "thread")) and name not in _JUDGED
-)
-_BREAK_KEYS = ("source_id", "file", "line", "reason", "hint")
-_HIGHEST = frozenset({"peak", "host_peak"})
 _SUMS = ("n_events", "n_line_events", "profiler_time")
 _COSTS = (None, "little", "noticeable", "most")
 
@@ -529,13 +520,13 @@ def sum_of_cycles(
         empty = {"lines": frame_of(LINE_COLUMNS, {}), "ops": frame_of(OP_COLUMNS, {})}
         return Profile(**{"wall_time": 0.0, "num_threads": 0, **empty, **known}, options=options, warnings=[*warnings])
     sources = {source_id: source for each in cycles for source_id, source in each.sources.items()}
-    ops = _added([each.ops for each in cycles], _OP_KEYS)
+    ops = _combined([each.ops for each in cycles], OP_COLUMNS)
     highest = highest_cycle(cycles)
     every = [doubt for each in cycles for doubt in each.warnings if doubt.kind not in LOAD_KINDS]
     every.sort(key=lambda doubt: float(str(doubt.facts.get("seconds", 0))) if doubt.kind == _OF_LONGEST else 0.0)
     of_cycles = {(doubt.kind, doubt.text if doubt.kind != _OF_LONGEST else ""): doubt for doubt in every}
     values: dict[str, Any] = {
-        "lines": _in_order(_added([each.lines for each in cycles], _LINE_KEYS), list(sources)),
+        "lines": _in_order(_combined([each.lines for each in cycles], LINE_COLUMNS), list(sources)),
         "ops": ops.sort_values("self_cpu_time", ascending=False, kind="stable").reset_index(drop=True),
         "wall_time": sum(each.wall_time for each in cycles),
         "num_threads": cycles[-1].num_threads,
@@ -546,7 +537,7 @@ def sum_of_cycles(
         "holders": highest.holders,
         "frames": sum_of_frames([each.frames for each in cycles]),
         "compilations": _one_after_the_other([each.compilations for each in cycles]),
-        "graph_breaks": _added([each.graph_breaks for each in cycles], _BREAK_KEYS),
+        "graph_breaks": _combined([each.graph_breaks for each in cycles], GRAPH_BREAK_COLUMNS),
         "phases_by_line": pd.concat([each.phases_by_line for each in cycles], ignore_index=True),
         "python": sum_of_sampled([each.python for each in cycles if each.python is not None]),
         "concurrency": joined_concurrency([each.concurrency for each in cycles if each.concurrency is not None]),
@@ -567,25 +558,18 @@ def sum_of_cycles(
     return replace(cycles[0], **{**values, **known})
 
 
-def _added(frames: Sequence[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
-    """One row for each of ``keys``, its numbers added up; what is NA in all of them stays NA."""
+def _combined(frames: Sequence[pd.DataFrame], columns: Mapping[str, Kind]) -> pd.DataFrame:
+    """One row for all that are alike in the keys of ``columns``; what is NA in each of them stays NA."""
     filled = [frame for frame in frames if len(frame)]
     if not filled:
         return frames[0]
-    every = pd.concat(filled, ignore_index=True)
-    groups = every.groupby(list(keys), dropna=False, sort=False)
+    keys = combined_by(columns, "key")
+    groups = pd.concat(filled, ignore_index=True).groupby(keys, dropna=False, sort=False)
     made = groups.first()[[]]
-    for name in every.columns:
-        if name in keys:
-            continue
-        if every[name].dtype == object or name == "cell":
-            made[name] = groups[name].first()
-        elif name in _HIGHEST:
-            made[name] = groups[name].max()
-        else:
-            made[name] = groups[name].sum(min_count=1)
-    columns = list(frames[0].columns)
-    return made.reset_index()[columns].astype(frames[0].dtypes.to_dict())
+    for name, kind in columns.items():
+        if name not in keys:
+            made[name] = getattr(groups[name], kind.combined)(min_count=1)
+    return made.reset_index()[list(columns)].astype(frames[0].dtypes.to_dict())
 
 
 def _one_after_the_other(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from torchbench_magic.counting.client_requests import end_with_parent
-from torchbench_magic.process.frame_owner import sent_error
+from torchbench_magic.process.sent_errors import sent_error
 
 from .comparison import Comparison
 

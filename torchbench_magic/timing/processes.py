@@ -26,11 +26,11 @@ from torchbench_magic.cell_text import Body
 from torchbench_magic.errors import BodyError, CountError, Interrupted, OptionError, TorchBenchError
 from torchbench_magic.process.code import names_looked_up, parse_body
 from torchbench_magic.process.environment import read_environment
-from torchbench_magic.process.frame_owner import RaisedThere, raise_at, raised_there
 from torchbench_magic.process.interrupts import Progress, interrupts_held, interrupts_let_through
 from torchbench_magic.process.machine import usable_cores
 from torchbench_magic.process.send import FOR_TIMING, Parcel, pack_variables, unpack_variables
 from torchbench_magic.process.send_modules import looked_up_names
+from torchbench_magic.process.sent_errors import RaisedThere, raise_at, raised_there
 from torchbench_magic.process.settings import (
     generators_and_filters,
     put_generators_and_filters,

@@ -28,12 +28,17 @@ from types import (
 from typing import Any, NamedTuple
 from weakref import ReferenceType
 
+import numpy as np
+import pandas as pd
+
 from torchbench_magic.cell_text import CellText
 from torchbench_magic.printable import printable
 from torchbench_magic.process.frame_owner import is_users_file
 from torchbench_magic.process.held import class_dict, class_order, memory_of, saved_names
 from torchbench_magic.process.reach import dict_of, function_parts, is_users_class, is_users_module
+from torchbench_magic.profiling.events import Events
 from torchbench_magic.profiling.kineto import without_overrides
+from torchbench_magic.profiling.schema import HOLDER_COLUMNS, frame_of
 
 # ---- holder_search ---------------------------------------------------------------------------------------------------
 # The search for holders: breadth first from names, so that the shortest way to a block says who holds it.
@@ -607,3 +612,47 @@ def hidden_roots(namespace: Mapping[str, Any]) -> Iterator[Root]:
 
 def _is_notebook(namespace: Mapping[str, Any]) -> bool:
     return isinstance(namespace.get("_oh"), dict)
+
+
+# ---- holder_table ----------------------------------------------------------------------------------------------------
+# ``Profile.holders``: who holds the storages that are there after the body, each with the number of its block.
+
+
+def holder_table(found: Holdings, changes: Events) -> pd.DataFrame:
+    """
+    Args:
+        changes: of memory within the body, in the order of time.
+    """
+    numbers = _living_blocks(changes)
+    held = found.blocks
+    return frame_of(
+        HOLDER_COLUMNS,
+        {
+            "block": [numbers.get(each.address, pd.NA) for each in held],
+            "device": [each.device for each in held],
+            "bytes": [each.nbytes for each in held],
+            "holder": [each.holder for each in held],
+            "kind": [each.kind for each in held],
+            "name": [each.name for each in held],
+            "role": [each.role or None for each in held],
+            "through_graph": [each.through_graph for each in held],
+            "limit": [pd.NA if each.limit < 0 else each.limit for each in held],
+        },
+    )
+
+
+def _living_blocks(changes: Events) -> dict[int, int]:
+    """Address -> number of the block that the body allocated there last and did not free."""
+    if changes.address is None or changes.block is None:
+        return {}
+    order = np.argsort(changes.start, kind="stable")
+    known = order[(changes.address[order] != 0) & (changes.block[order] >= 0)]
+    living: dict[int, int] = {}
+    for address, nbytes, block in zip(
+        changes.address[known].tolist(), changes.nbytes[known].tolist(), changes.block[known].tolist(), strict=True
+    ):
+        if nbytes > 0:
+            living[address] = block
+        else:
+            living.pop(address, None)
+    return living

@@ -25,7 +25,7 @@ from torchbench_magic.process.frame_owner import is_library_path
 from .events import ON_DEVICE, Events, OpInputs
 from .line_events import LEAVE, LineRecord, Stream, entered
 
-# ---- trace_file ------------------------------------------------------------------------------------------------------
+# ---- stream ----------------------------------------------------------------------------------------------------------
 # A Chrome trace read as a stream: event by event, so that a file takes the memory of its columns, not of its objects.
 #
 # Measured with `load_trace` on a busy machine: 17 us of processor time and 750 bytes of memory an event at the
