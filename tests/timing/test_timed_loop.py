@@ -72,7 +72,7 @@ def test_it_is_so_within_functions_and_beside_other_alternatives() -> None:
 @pytest.mark.usefixtures("_impatient")
 def test_an_interrupt_that_the_code_catches_ends_the_run_all_the_same() -> None:
     body = "clock.work(1)\ntry: q.get()\nexcept BaseException: pass"
-    with pytest.raises(BodyError, match="^a later call waits at a line that caught that, and"):
+    with pytest.raises(BodyError, match=r"^a later call waits at a line that caught that, and"):
         timed(FakeClock(), {"": body}, names={"q": filled(queue.Queue)}, number=1, repeat=20)
 
 

@@ -286,9 +286,10 @@ class Stalls:
         frames = traceback.walk_tb(raised.__traceback__)
         own = [(frame.f_code, line) for frame, line in frames if is_users_file(frame.f_code.co_filename)]
         where = line_text(*own[-1]) if own else "a line that caught that"
+        waited = seconds_text(self._waited)
         return BodyError(
-            f"a later call waits at {where}, and nothing was computed for {seconds_text(self._waited)}: earlier calls may"
-            " have used up what it waits for. Make or fill it in the code"
+            f"a later call waits at {where}, and nothing was computed for {waited}: earlier calls may have used up what"
+            " it waits for. Make or fill it in the code"
         )
 
     def _watch(self) -> None:
