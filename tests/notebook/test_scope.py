@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import textwrap
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -147,6 +149,31 @@ def test_locals_travel_to_the_process_that_counts(cell: Any) -> None:
         ["inner", "b"], {"inner": names["made"], "b": names["made"].__closure__[0].cell_contents}
     ) as parcel:
         assert parcel.data
+
+
+def test_what_was_seen_before_the_run_is_said_of_a_part_of_it_too(loaded: Any, run: Run) -> None:
+    calls = itertools.count()
+
+    def stop_late() -> None:
+        time.sleep(0.001)
+        if next(calls) == 400:  # long after the first block
+            raise KeyboardInterrupt
+
+    loaded.user_ns |= {"a": 0, "stop_late": stop_late}
+    run(
+        loaded,
+        """
+def outer():
+    a = 1
+    def inner():
+        %timer -q --min-run-time 9 a; stop_late()
+    return inner
+outer()()
+""",
+    )
+    kept = loaded.user_ns["_timer"]
+    assert kept.partial
+    assert "not that of `outer`" in kept.warnings[0].text
 
 
 def said(shown: str) -> list[str]:

@@ -141,6 +141,13 @@ def test_a_slow_baseline_does_not_starve_the_fast_ones() -> None:
     assert result.frame["ratio"][1] == pytest.approx(10 / 20_000)
 
 
+@pytest.mark.parametrize(("number", "repeat", "most"), [(1, 1, 3), (1, None, 7), (20, 2, 40), (None, 2, 10**6)])
+def test_who_fixes_the_number_of_calls_gets_no_more_to_warm_up(number: Any, repeat: Any, most: int) -> None:
+    result = timed(FakeClock(), {"": "clock.work(1)"}, number=number, repeat=repeat)
+    made = result.subjects[0].warmup_calls
+    assert made == most if number else made > 1000
+
+
 def test_alternatives_of_about_one_speed_share_one_block_size() -> None:
     """What starting a block costs would else be spread over other numbers of calls: false differences of a per cent."""
     clock = FakeClock()

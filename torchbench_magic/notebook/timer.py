@@ -190,7 +190,11 @@ def _check_trial(task: Task, awaits: bool) -> None:
 
 def _hooked(request: _Request, kept: Recording | None, delivery: Delivery) -> Task:
     """The task with what it calls while it runs: the store, the progress, and `deliver` when the code fails."""
-    task = replace(request.task, failed=delivery.deliver, progress=delivery.progress)
+    task = replace(
+        request.task,
+        failed=lambda measured: delivery.deliver(_with_doubts(measured, request)),
+        progress=delivery.progress,
+    )
     # C++ has one point
     return task if kept is None else replace(task, keep=kept.keep, skip=None if request.options.cpp else kept.skip)
 
@@ -201,10 +205,15 @@ def _is_here(task: Task) -> bool:
 
 
 def _finished(measured: Comparison, request: _Request, kept: Recording | None) -> Comparison:
-    """The result with what was found in the text before it ran, and with what is to be said of the store."""
-    if request.doubts:
-        measured = replace(measured, warnings=[*request.doubts, *measured.warnings])
+    """The result of a run to its end, with what is to be said of the store."""
+    measured = _with_doubts(measured, request)
     return measured if kept is None else kept.finish(measured)
+
+
+def _with_doubts(measured: Comparison, request: _Request) -> Comparison:
+    """A result, of a part of the run too, with what was found in the text before it ran."""
+    doubts = request.doubts
+    return replace(measured, warnings=[*doubts, *measured.warnings]) if doubts else measured
 
 
 # ---- cpp -------------------------------------------------------------------------------------------------------------

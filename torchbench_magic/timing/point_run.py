@@ -35,7 +35,7 @@ from .task import Task
 from .timed_loop import BlockRequest, Ended, Steps, Timeable, driven
 from .used_up import why_it_failed
 from .voids import SEVERAL, are_held_up
-from .warmup import TimedCompiles, overheads, warm_up
+from .warmup import MIN_CALLS, TimedCompiles, overheads, warm_up
 from .watched_objects import WatchedObjects
 from .work import LONG, Probe
 
@@ -221,7 +221,9 @@ class PointRun:
                     self.probes[name].calls -= 1
                     began -= round(made)
             others.warming()
-            warm = yield from warm_up(block, self.clocks, limit * 1e9, first[index], before, fixed[0], made)
+            # who fixes the number of calls is not to find that there were thousands more
+            most = None if plan.number is None else max(MIN_CALLS, plan.number * (plan.rounds_asked or 1))
+            warm = yield from warm_up(block, self.clocks, limit * 1e9, first[index], before, fixed[0], made, most)
             first[index] = max(first[index], warm.call_ns)  # which the recording may have taken too much off
             if not group:
                 self._other_calls[name] += yield from others.warmed(name, block, warm.call_ns)

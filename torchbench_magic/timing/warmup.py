@@ -58,8 +58,9 @@ def warm_up(
     before: Callable[[], None] | None = None,
     fixed_ns: float = 0.0,
     made_ns: float | None = None,
+    most: int | None = None,
 ) -> Steps[Warm]:
-    """Call the block until it is warm: at least 3 calls and 10 ms, at most ``limit_ns`` nanoseconds.
+    """Call the block until it is warm: at least 3 calls and 10 ms, at most ``limit_ns`` nanoseconds and ``most`` calls.
 
     A chunk of calls is judged against the best one before it, by time and by minor faults a call. A call longer
     than the limit is made once (``first_ns`` is the call that was made before). ``before`` runs before each chunk;
@@ -73,8 +74,9 @@ def warm_up(
     last = made or first_ns
     while True:
         spent = wall() - started
-        if calls and spent + last * size > limit_ns:
+        if calls and (spent + last * size > limit_ns or calls == most):
             break
+        size = size if most is None else min(size, most - calls)
         if before is not None:
             before()
         faults = count_faults()
