@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -36,6 +36,7 @@ from .tracebacks import Tracebacks
 
 if TYPE_CHECKING:
     from torchbench_magic.process.interrupts import Progress
+    from torchbench_magic.results import Doubt
 
 T = TypeVar("T", bound=SharedOptions)
 
@@ -202,7 +203,11 @@ class SessionMagics(Magics):
 
 @dataclass
 class Delivery:
-    """The result of one magic on its way to the user."""
+    """The result of one magic on its way to the user.
+
+    Attributes:
+        doubts: to be said of it, or of a part of it.
+    """
 
     session: Session
     family: str
@@ -211,6 +216,7 @@ class Delivery:
     result: Any = None
     keeps_out: bool = True
     is_delivered: bool = False
+    doubts: Sequence[Doubt] = ()
     output: Output = field(init=False)
 
     def __post_init__(self) -> None:
@@ -230,6 +236,8 @@ class Delivery:
             return
         with interrupts_held():
             self.is_delivered = True
+            if self.doubts:
+                result = self.result = replace(result, warnings=[*self.doubts, *result.warnings])
             shell.user_ns[f"_{self.family}"] = result  # `push` as hidden would hold it in another dict, `del` or not
             if self.options.output is not None:
                 shell.push({self.options.output: result})

@@ -81,7 +81,7 @@ class TimerMagics(SessionMagics):
                 keeping(request.options, delivery.progress) as kept,
             ):
                 measured = self._measured(_hooked(request, kept, delivery))
-                delivery.result = _finished(measured, request, kept)
+                delivery.result = measured if kept is None else kept.finish(measured)
         return delivery.result
 
     async def timer_async(self, line: str, cell: str) -> Comparison:
@@ -98,7 +98,7 @@ class TimerMagics(SessionMagics):
             ):
                 task = _hooked(request, kept, delivery)
                 measured = await compare_bodies_async(task) if _is_here(task) else self._elsewhere(task, awaits=True)
-                delivery.result = _finished(measured, request, kept)
+                delivery.result = measured if kept is None else kept.finish(measured)
         return delivery.result
 
     def _read(self, line: str, cell: str | None) -> _Request:
@@ -189,12 +189,10 @@ def _check_trial(task: Task, awaits: bool) -> None:
 
 
 def _hooked(request: _Request, kept: Recording | None, delivery: Delivery) -> Task:
-    """The task with what it calls while it runs: the store, the progress, and `deliver` when the code fails."""
-    task = replace(
-        request.task,
-        failed=lambda measured: delivery.deliver(_with_doubts(measured, request)),
-        progress=delivery.progress,
-    )
+    """The task with what it calls while it runs: the store, the progress, and `deliver` when the code fails, of which
+    all results have what was found in the text."""
+    delivery.doubts = request.doubts
+    task = replace(request.task, failed=delivery.deliver, progress=delivery.progress)
     # C++ has one point
     return task if kept is None else replace(task, keep=kept.keep, skip=None if request.options.cpp else kept.skip)
 
@@ -202,18 +200,6 @@ def _hooked(request: _Request, kept: Recording | None, delivery: Delivery) -> Ta
 def _is_here(task: Task) -> bool:
     """Whether this process measures."""
     return task.plan.processes is None and task.plan.engines is None
-
-
-def _finished(measured: Comparison, request: _Request, kept: Recording | None) -> Comparison:
-    """The result of a run to its end, with what is to be said of the store."""
-    measured = _with_doubts(measured, request)
-    return measured if kept is None else kept.finish(measured)
-
-
-def _with_doubts(measured: Comparison, request: _Request) -> Comparison:
-    """A result, of a part of the run too, with what was found in the text before it ran."""
-    doubts = request.doubts
-    return replace(measured, warnings=[*doubts, *measured.warnings]) if doubts else measured
 
 
 # ---- cpp -------------------------------------------------------------------------------------------------------------
