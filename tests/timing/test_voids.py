@@ -236,6 +236,15 @@ def test_spells_on_both_sides_of_what_a_machine_may_do_withhold_it(first: float,
     assert verdict(in_spells(first, then)) == "undecided"
 
 
+def test_a_baseline_stays_one_and_what_is_compared_with_it_has_its_cause() -> None:
+    calm = made((near(200e-6), 1.0, 10), (near(220e-6), 1.0, 10), IDLE)
+    assert [(one.word, one.cause) for one in calm.rulings] == [("baseline", ""), ("slower", "")]
+    a, b = calm.subjects
+    spent = replace(calm, subjects=(replace(a, used_up=(("less", "x"),)), b))
+    assert [(one.word, one.cause) for one in spent.rulings] == [("baseline", ""), ("undecided", "used-up")]
+    assert not spent.voids, "not by its numbers"
+
+
 # ---- the medians ---------------------------------------------------------------------------------------------------
 
 
@@ -259,7 +268,7 @@ def test_medians_that_contradict_the_ratio_are_explained() -> None:
 def test_a_verdict_that_too_few_rounds_leave_open_says_so_and_whose_blocks_took_the_time() -> None:
     few = made(([0.81, 0.82], 1.0, 4000), ([1.1e-4, 1.2e-4], 1.0, 4000), IDLE)
     assert verdict(few) == "undecided"
-    assert math.isnan(few.undecided_seconds[1])
+    assert not few.undecided_seconds
     assert "b against a is undecided: there are too few rounds" in said(few)
     assert "undecided, see below" in said(few)
     need = rounds_for_an_interval(few.subjects[1].look)
