@@ -124,8 +124,7 @@ def process_dots(comparison: Comparison, *, in_speeds: bool) -> list[BuiltColumn
 
 def in_how_many(comparison: Comparison) -> StyledText:
     """``, over 6 processes``; ``, in this session`` where the next one may well say otherwise; else empty."""
-    verdicts = enumerate(comparison.frame["verdict"].fillna(""))
-    decided = {row for row, verdict in verdicts if verdict in ("faster", "slower")}
+    decided = {row for row, one in enumerate(comparison.rulings) if one.word in ("faster", "slower")}
     if decided and decided == {*comparison.of_this_kernel}:
         return (Phrase(", in this session"),)
     counts = {len(comparison.ratio_by_process(row)) for row in range(len(comparison.subjects))} - {0}

@@ -117,7 +117,7 @@ CAUSES: Mapping[str, Cause] = {
     "stalled": Cause(
         "threads waited for other processes", "Measure again on a quiet machine, or at one thread (`-t 1`)."
     ),
-    # `voids.unlike_blocks`: those of the two hold unlike numbers of calls for their lengths [calls in a block of each]
+    # `voids.unlike_blocks`: blocks of the two hold unlike numbers of calls for their lengths [calls in one of each]
     "unlike-blocks": Cause(
         "the warm-up was disturbed", "Measure again, or set the same number of calls for all (`-n N -r R`)."
     ),
@@ -141,7 +141,8 @@ CAUSES: Mapping[str, Cause] = {
     "": Cause(has_ends=True),  # the interval alone, or ``Ruling.reason``
 }
 """Cause -> how it is told; above each what finds it. Of several the first here is the reason: that which leaves least.
-All leave a row undecided, but for the first, which leaves no word."""
+All leave a row undecided, but for the first, which leaves no word. What times of two occasions lack is said in words by
+`judged_ranges` and `across_runs.through_yardstick` (``Ruling.reason``)."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from .intervals import ALPHA
 from .process_ratios import FEWEST, SPREAD, assumes_normal, least_processes
 from .samples import Subject, are_speeds
 from .used_up import doubts_of_subjects
-from .verdict import CAUSES, Void, is_open
+from .verdict import CAUSES, VERDICTS, Void
 from .voids import CO_LOAD, LEAST_WAIT, SEVERAL, WAITED, are_held_up
 
 # ---- ratio_doubts ----------------------------------------------------------------------------------------------------
@@ -56,10 +56,8 @@ def row_names(made: Comparison, rows: Sequence[int]) -> str:
 
 def still_valid(made: Comparison) -> str:
     """Which ratios hold where single times do not, in one sentence; empty where none is decided."""
-    verdicts = made.frame["verdict"]
-    compared = [i for i, word in enumerate(verdicts) if not pd.isna(word) and word != "baseline"]
-    paired = [i for i in compared if i not in made.unpaired]
-    valid = [i for i in paired if not is_open(verdicts[i])]
+    paired = [one for i, one in enumerate(made.rulings) if one.word in VERDICTS and i not in made.unpaired]
+    valid = [one for one in paired if not one.is_open]
     if not valid:
         return ""
     if len(valid) < len(paired):
@@ -140,9 +138,9 @@ def _waits(name: str) -> str:
 def medians_apart(made: Comparison) -> Iterator[Doubt]:
     """Where the quotient of two medians is not the ratio: the one that differs most is explained."""
     frame, found = made.frame, {}
-    for i, word in enumerate(frame["verdict"]):
+    for i, ruling in enumerate(made.rulings):
         base = made.base_row(i)
-        if pd.isna(word) or word == "baseline" or base is None or i in made.unpaired or i in made.voids:
+        if ruling.word not in VERDICTS or base is None or i in made.unpaired or i in made.voids:
             continue
         ratio, low, high = (float(frame[name][i]) for name in ("ratio", "ratio_low", "ratio_high"))
         one, other = float(frame["median"][i]), float(frame["median"][base])
