@@ -19,6 +19,7 @@ from torchbench_magic.timing.across_runs import side_by_side
 from torchbench_magic.timing.intervals import Interval, median_interval, rounds_for_an_interval
 from torchbench_magic.timing.samples import Subject
 from torchbench_magic.timing.scaling import thread_curves
+from torchbench_magic.timing.verdict import CAUSES, Cause, Ruling, Void
 from torchbench_magic.timing.voids import far_apart, range_of_parts, spell_factor, widened
 from torchbench_magic.timing.warnings import doubts_of
 
@@ -243,6 +244,16 @@ def test_a_baseline_stays_one_and_what_is_compared_with_it_has_its_cause() -> No
     spent = replace(calm, subjects=(replace(a, used_up=(("less", "x"),)), b))
     assert [(one.word, one.cause) for one in spent.rulings] == [("baseline", ""), ("undecided", "used-up")]
     assert not spent.voids, "not by its numbers"
+
+
+def test_a_new_cause_is_told_everywhere_by_its_row_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CAUSES, "odd", Cause("the clock ran backwards", "Set the clock."))  # type: ignore[arg-type]
+    odd = made((near(200e-6), 1.0, 10), (near(220e-6), 1.0, 10), IDLE)
+    monkeypatch.setitem(vars(odd), "rulings", (Ruling("baseline"), Ruling("undecided", Void("odd", 1))))
+    shown = text.render(view.document(odd))
+    assert shown.startswith("b against a is undecided: the clock ran backwards")
+    assert "not known  undecided, see below" in shown
+    assert [str(doubt) for doubt in doubts_of(odd)] == ["No verdict on b: the clock ran backwards. Set the clock."]
 
 
 # ---- the medians ---------------------------------------------------------------------------------------------------

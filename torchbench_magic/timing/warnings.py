@@ -100,6 +100,8 @@ def _why(made: Comparison, void: Void) -> str:
         return f"only {low:.0f} of {high:.0f} processes gave a usable ratio."
     if void.cause == "few-rounds":
         return _few_rounds(made, void)
+    if void.cause != "unsteady":
+        return f"{CAUSES[void.cause].said}."
     if high > 1.005 * low:
         fast = are_speeds(made.frame["verdict"].dropna())
         first, last = (1 / high, 1 / low) if fast else (low, high)
