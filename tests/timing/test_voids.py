@@ -247,7 +247,7 @@ def test_a_baseline_stays_one_and_what_is_compared_with_it_has_its_cause() -> No
 
 
 def test_a_new_cause_is_told_everywhere_by_its_row_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CAUSES, "odd", Cause("the clock ran backwards", "Set the clock."))  # type: ignore[arg-type]
+    monkeypatch.setitem(CAUSES, "odd", Cause("the clock ran backwards", "Set the clock."))
     odd = made((near(200e-6), 1.0, 10), (near(220e-6), 1.0, 10), IDLE)
     monkeypatch.setitem(vars(odd), "rulings", (Ruling("baseline"), Ruling("undecided", Void("odd", 1))))
     shown = text.render(view.document(odd))
