@@ -12,6 +12,8 @@ from functools import cache
 
 import pytest
 
+from torchbench_magic.timing.verdict import CAUSES
+
 from .chapters import FUNCTION, PACKAGE, chapters, chapters_at_hand
 
 ROOMS = (
@@ -153,6 +155,15 @@ def test_a_verdict_is_set_in_one_chapter() -> None:
     }
     assert "timing.verdict" in saying
     assert not {name for name in saying - {"timing.verdict"} if not draws(name)}
+
+
+def test_each_cause_of_no_verdict_is_found_somewhere_and_has_its_line_in_the_method() -> None:
+    nodes = [node for _, tree in chapters().values() for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    found = [node.args[0] for node in nodes if getattr(node.func, "id", "") == "Void"]
+    causes = CAUSES.keys() - {""}
+    assert {node.value for node in found if isinstance(node, ast.Constant)} == causes
+    page = (PACKAGE.parent / "docs" / "method.md").read_text(encoding="utf-8")
+    assert {*re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE)} >= causes
 
 
 def test_the_contributors_picture_has_every_room_and_no_arrow_that_runs_up() -> None:

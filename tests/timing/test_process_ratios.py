@@ -111,7 +111,7 @@ def test_a_ratio_that_decides_nothing_in_its_process_does_not_count_and_that_is_
     assert [*spoiled.ratio_by_process(1)] == [1, 2, 3, 4, 5, 6]
     said = {doubt.kind: doubt.text for doubt in doubts_of(spoiled)}
     assert said["void-process"] == (
-        "The ratio of bmm was dropped in 1 process: its threads waited for other processes."
+        "The ratio of bmm was dropped in 1 process: threads waited for other processes."
         " Up to two more processes replaced them."
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from torchbench_magic.timing.intervals import Interval, Look, holm_level, median_interval
-from torchbench_magic.timing.verdict import VERDICTS, Evidence, Ruling, is_open, judged, verdict
+from torchbench_magic.timing.verdict import CAUSES, VERDICTS, Evidence, Ruling, Void, is_open, judged, verdict
 
 # ==== judged ==========================================================================================================
 # What speaks against a verdict, and what of it comes first.
@@ -21,43 +21,44 @@ OPEN = replace(SURE, interval=Interval(0.1, -0.1, 0.3))
 
 
 def test_an_interval_that_nothing_speaks_against_decides() -> None:
-    assert judged(SURE) == Ruling("slower", WHAT)
-    assert judged(replace(OPEN, if_open="; they overlap")) == Ruling("undecided", f"{WHAT}; they overlap")
+    assert judged(SURE) == Ruling("slower", None, WHAT)
+    assert judged(replace(OPEN, if_open="; they overlap")) == Ruling("undecided", None, f"{WHAT}; they overlap")
     assert judged(replace(SURE, if_open="; they overlap")).reason == WHAT
 
 
 @pytest.mark.parametrize(
-    ("against", "reason", "has_ends"),
+    ("found", "cause", "has_ends"),
     [
-        ({"void": "stalled"}, "stalled", False),
-        ({"void": "few-rounds", "is_used_up": True}, "few-rounds", False),
-        ({"is_used_up": True}, "used-up", True),
-        ({"void": "unsteady", "is_used_up": True}, "used-up", True),
-        ({"is_loaded": True}, f"{WHAT}; other processes slowed down one of the runs", True),
+        (["stalled"], "stalled", False),
+        (["used-up"], "used-up", True),
+        (["used-up", "few-rounds"], "used-up", True),
+        (["used-up", "unlike-blocks"], "unlike-blocks", False),
+        (["unsteady"], "unsteady", True),
     ],
 )
-def test_what_speaks_against_a_verdict_leaves_it_open(
-    against: dict[str, bool | str], reason: str, has_ends: bool
-) -> None:
-    assert judged(replace(SURE, **against)) == Ruling("undecided", reason, has_ends)  # type: ignore[arg-type]
-    assert judged(replace(APART, **against)).word == "undecided"  # type: ignore[arg-type]
+def test_what_speaks_against_a_verdict_leaves_it_open(found: list[str], cause: str, has_ends: bool) -> None:
+    voids = [None, *(Void(one, 1) for one in found)]
+    for evidence in (SURE, APART):
+        ruling = judged(replace(evidence, voids=voids))
+        assert (ruling.word, ruling.cause, ruling.told.has_ends, ruling.reason) == ("undecided", cause, has_ends, "")
+    assert judged(replace(OPEN, voids=voids)).reason == WHAT
 
 
-def test_an_unsteady_ratio_has_an_interval_that_says_so() -> None:
-    assert judged(replace(SURE, void="unsteady")).word == "slower"
-    assert judged(replace(OPEN, because="", void="unsteady")) == Ruling("undecided", "unsteady")
+def test_a_run_that_others_slowed_down_decides_nothing() -> None:
+    loaded = replace(SURE, is_loaded=True)
+    assert judged(loaded) == Ruling("undecided", None, f"{WHAT}; other processes slowed down one of the runs")
+    assert judged(replace(loaded, interval=OPEN.interval)) == Ruling("undecided", None, WHAT)
 
 
-def test_of_a_row_measured_apart_the_word_is_known_and_a_baseline_stays_one() -> None:
-    assert judged(APART) == Ruling("faster", "")
-    assert judged(replace(APART, said="baseline", is_used_up=True)) == Ruling("baseline", "")
-    assert judged(replace(APART, said=None, void="stalled")) == Ruling(None, "")
+def test_of_a_row_measured_apart_the_word_is_known() -> None:
+    assert judged(APART) == Ruling("faster")
+    assert judged(replace(APART, said=None)) == Ruling(None)
 
 
 def test_near_the_loop_there_is_no_verdict_whatever_else_speaks_against_it() -> None:
-    near = replace(SURE, is_near_loop=True, void="stalled", is_used_up=True)
-    assert judged(near) == Ruling(None, "near-loop")
-    assert not is_open(judged(near).word)
+    near = judged(replace(SURE, voids=[Void(cause, 1) for cause in reversed([*CAUSES][:-1])]))
+    assert (near.word, near.cause, near.told.has_ends) == (None, "near-loop", True)
+    assert not near.is_open
 
 
 def test_one_of_the_verdicts_is_open() -> None:

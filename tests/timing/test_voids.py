@@ -19,6 +19,7 @@ from torchbench_magic.timing.across_runs import side_by_side
 from torchbench_magic.timing.intervals import Interval, median_interval, rounds_for_an_interval
 from torchbench_magic.timing.samples import Subject
 from torchbench_magic.timing.scaling import thread_curves
+from torchbench_magic.timing.verdict import CAUSES, Cause, Ruling, Void
 from torchbench_magic.timing.voids import far_apart, range_of_parts, spell_factor, widened
 from torchbench_magic.timing.warnings import doubts_of
 
@@ -236,6 +237,25 @@ def test_spells_on_both_sides_of_what_a_machine_may_do_withhold_it(first: float,
     assert verdict(in_spells(first, then)) == "undecided"
 
 
+def test_a_baseline_stays_one_and_what_is_compared_with_it_has_its_cause() -> None:
+    calm = made((near(200e-6), 1.0, 10), (near(220e-6), 1.0, 10), IDLE)
+    assert [(one.word, one.cause) for one in calm.rulings] == [("baseline", ""), ("slower", "")]
+    a, b = calm.subjects
+    spent = replace(calm, subjects=(replace(a, used_up=(("less", "x"),)), b))
+    assert [(one.word, one.cause) for one in spent.rulings] == [("baseline", ""), ("undecided", "used-up")]
+    assert not spent.voids, "not by its numbers"
+
+
+def test_a_new_cause_is_told_everywhere_by_its_row_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CAUSES, "odd", Cause("the clock ran backwards", "Set the clock."))
+    odd = made((near(200e-6), 1.0, 10), (near(220e-6), 1.0, 10), IDLE)
+    monkeypatch.setitem(vars(odd), "rulings", (Ruling("baseline"), Ruling("undecided", Void("odd", 1))))
+    shown = text.render(view.document(odd))
+    assert shown.startswith("b against a is undecided: the clock ran backwards")
+    assert "not known  undecided, see below" in shown
+    assert [str(doubt) for doubt in doubts_of(odd)] == ["No verdict on b: the clock ran backwards. Set the clock."]
+
+
 # ---- the medians ---------------------------------------------------------------------------------------------------
 
 
@@ -259,7 +279,7 @@ def test_medians_that_contradict_the_ratio_are_explained() -> None:
 def test_a_verdict_that_too_few_rounds_leave_open_says_so_and_whose_blocks_took_the_time() -> None:
     few = made(([0.81, 0.82], 1.0, 4000), ([1.1e-4, 1.2e-4], 1.0, 4000), IDLE)
     assert verdict(few) == "undecided"
-    assert math.isnan(few.undecided_seconds[1])
+    assert not few.undecided_seconds
     assert "b against a is undecided: there are too few rounds" in said(few)
     assert "undecided, see below" in said(few)
     need = rounds_for_an_interval(few.subjects[1].look)

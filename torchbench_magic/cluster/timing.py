@@ -33,7 +33,7 @@ from torchbench_magic.timing.run import check_alternatives
 from torchbench_magic.timing.samples import Subject
 from torchbench_magic.timing.sweep import LazyPoints, Point
 from torchbench_magic.timing.task import Task
-from torchbench_magic.timing.verdict import ONE_WINDOW, RUNS, SPAN, Single, Unpaired, is_open, judged_ranges
+from torchbench_magic.timing.verdict import ONE_WINDOW, RUNS, SPAN, Single, Unpaired, judged_ranges
 from torchbench_magic.timing.warnings import doubts_of, is_held_up, is_load_known
 from torchbench_magic.units import seconds_text
 
@@ -90,14 +90,9 @@ def _between_envs(whole: Comparison) -> Mapping[int, Unpaired]:
         base = first.setdefault((subject.description, subject.sub_label, subject.axes, subject.num_threads), row)
         if base != row:
             found.setdefault(base, Unpaired(base, 1.0, 1.0, 1.0, "baseline"))
-            found[row] = _against(whole, row, base)
+            this, other = _single(whole, row), _single(whole, base)
+            found[row] = judged_ranges(this, other, base, whole.margin, on_engines=True)
     return found
-
-
-def _against(whole: Comparison, row: int, base: int) -> Unpaired:
-    this, other = _single(whole, row), _single(whole, base)
-    near_loop = whole.subjects[row].near_loop
-    return judged_ranges(this, other, base, whole.margin, near_loop=near_loop, on_engines=True)
 
 
 def _single(whole: Comparison, row: int) -> Single:
@@ -108,8 +103,8 @@ def _single(whole: Comparison, row: int) -> Single:
 
 def _undecided(whole: Comparison) -> Iterator[Doubt]:
     """Why rows of several engines have no verdict."""
-    reasons = dict.fromkeys(one.reason for one in whole.unpaired.values() if is_open(one.verdict) and one.reason)
-    for reason in reasons:
+    rulings = [whole.rulings[row] for row in whole.unpaired]
+    for reason in dict.fromkeys(one.reason for one in rulings if one.is_open and one.reason):
         action = _DECIDES if reason == ONE_WINDOW else ""
         yield Doubt("unpaired", f"No verdict between engines: {reason}.", action, {"name": reason})
 

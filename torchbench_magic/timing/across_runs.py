@@ -281,14 +281,13 @@ def thing_of(subject: Subject) -> str:
 def reasons(made: Comparison) -> Iterator[Doubt]:
     """Why rows of different occasions have the verdict they have; what would decide those that are undecided."""
     reasons: dict[tuple[bool, str], list[int]] = {}
-    words = made.frame["verdict"]
-    for row, one in made.unpaired.items():
-        stands = one.verdict == words[row]  # else what took the verdict away says so
-        if stands and one.verdict in VERDICTS and one.verdict != "same" and one.reason:
-            reasons.setdefault((is_open(one.verdict), one.reason), []).append(row)
+    for row in made.unpaired:
+        word, _, reason = made.rulings[row]
+        if word in VERDICTS and word != "same" and reason:
+            reasons.setdefault((is_open(word), reason), []).append(row)
     for (nothing_decided, reason), rows in reasons.items():
         if not nothing_decided:
-            names = [f"{name_in_doubt(made.subjects[row])} is {made.unpaired[row].verdict}" for row in rows]
+            names = [f"{name_in_doubt(made.subjects[row])} is {made.rulings[row].word}" for row in rows]
             yield Doubt("unpaired-verdict", f"{listed(names)}: {reason}.", "", {"reason": reason, "name": str(rows)})
             continue
         which = "The unpaired row is" if len(rows) == 1 else f"{len(rows)} unpaired rows are"
@@ -426,11 +425,9 @@ def _point_text(subject: Subject) -> str:
 def _pairs(result: Comparison) -> Iterator[tuple[int, int]]:
     for row in range(len(result.subjects)) if result.kernel else ():
         base = result.base_row(row)
-        if base is None or base == row or row in result.unpaired or row in result.voids:
+        if base is None or base == row or row in result.unpaired or result.rulings[row].void is not None:
             continue
-        used_up = any(result.subjects[at].used_up for at in (row, base))
-        if not used_up and str(result.frame["verdict"][row]) in VERDICTS:
-            yield row, base
+        yield row, base
 
 
 def _logs(result: Comparison, row: int, base: int) -> dict[str, float]:
@@ -787,10 +784,7 @@ class _Rows:
         one = None
         if self._yardsticks and self._results[row] != self._results[base]:
             one = through_yardstick(self._homes[base], self._homes[row], base, self._whole.margin)
-        this, other = self._single(row), self._single(base)
-        one = one or judged_ranges(this, other, base, self._whole.margin)
-        near = min(this.median, other.median) < self._whole.subjects[row].near_loop
-        return replace(one, verdict=None) if near else one
+        return one or judged_ranges(self._single(row), self._single(base), base, self._whole.margin)
 
     def _single(self, row: int) -> Single:
         """The time of a row by itself, and how far it can be trusted to come again."""

@@ -19,6 +19,7 @@ from .comparison import Comparison
 from .samples import AXIS
 from .scaling import THREADS
 from .used_up import said
+from .verdict import CAUSES
 from .warnings import BUSY_PRESSURE, row_names, still_valid
 
 # ---- on_engines ------------------------------------------------------------------------------------------------------
@@ -123,8 +124,7 @@ def process_dots(comparison: Comparison, *, in_speeds: bool) -> list[BuiltColumn
 
 def in_how_many(comparison: Comparison) -> StyledText:
     """``, over 6 processes``; ``, in this session`` where the next one may well say otherwise; else empty."""
-    verdicts = enumerate(comparison.frame["verdict"].fillna(""))
-    decided = {row for row, verdict in verdicts if verdict in ("faster", "slower")}
+    decided = {row for row, one in enumerate(comparison.rulings) if one.word in ("faster", "slower")}
     if decided and decided == {*comparison.of_this_kernel}:
         return (Phrase(", in this session"),)
     counts = {len(comparison.ratio_by_process(row)) for row in range(len(comparison.subjects))} - {0}
@@ -231,11 +231,11 @@ def _busy_machine(comparison: Comparison, by_kind: Mapping[str, Doubt]) -> Doubt
     is_alone = len(comparison.subjects) == 1
     many = " and can be many times too long" if by_kind.keys() & {"co-load", "stalled"} else ""
     clauses = [f"{'this time is' if is_alone else 'absolute times are'} unreliable{many}"]
-    if void := [row for row, one in comparison.voids.items() if one.cause == "stalled"]:
+    if void := [row for row, one in enumerate(comparison.rulings) if one.cause == "stalled"]:
         clauses.append(f"no verdict on {row_names(comparison, void)}")
     if valid := still_valid(comparison):
         clauses.append(valid[0].lower() + valid[1:].rstrip("."))
-    again = "Measure again on a quiet machine, or at one thread (`-t 1`)." if many else ""
+    again = CAUSES["stalled"].cure if many else ""
     action = again or ("To choose between alternatives, compare them in one %%timer cell." if is_alone else "")
     about = f" ({evidence})" if evidence else ""
     return Doubt("busy", f"Busy machine{about}: {'; '.join(clauses)}.", action)

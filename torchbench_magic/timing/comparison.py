@@ -35,8 +35,8 @@ from .samples import (
     with_compile_times,
     with_trials,
 )
-from .verdict import RUNS, SPAN, Evidence, Range, Unpaired, is_open, judged, range_of_windows, rounds_to_decide, verdict
-from .voids import JudgedRatio, Void, apart_by_work, judged_rounds, row_void, unlike_blocks
+from .verdict import RUNS, SPAN, Evidence, Range, Ruling, Unpaired, Void, judged, range_of_windows, rounds_to_decide
+from .voids import JudgedRatio, apart_by_work, judged_rounds, row_void, unlike_blocks
 
 if TYPE_CHECKING:
     from torch.utils.benchmark import Measurement
@@ -239,22 +239,29 @@ class Comparison(Storable):
 
     @cached_property
     def voids(self) -> Mapping[int, Void]:
-        """Row -> why its ratio decides nothing, whatever its rounds say; see `timing.voids` and `timing.verdict`."""
-        found: dict[int, Void] = {}
-        for i, subject in enumerate(self.subjects):
-            base = self.base_row(i)
-            if base is None or base == i:
-                continue
-            is_apart = i in self._judged and self._judged[i].by_ranges
-            void = None if is_apart else self.stalled.get(i) or self.stalled.get(base)
-            if self.is_over_processes(i) and i not in self.unpaired:
-                void = self._judged[i].void
-            elif void is None and i not in self.unpaired:
-                void = unlike_blocks(i, self._blocks[i], self._blocks[base], subject, self.cores_of(i))
-                void = void or (None if self._is_used_up(i) else self._judged[i].void)
-            if void is not None:
-                found[i] = void
-        return found
+        """Row -> why its ratio decides nothing, by the run's own numbers."""
+        return {i: one.void for i, one in enumerate(self.rulings) if one.void is not None and one.told.said}
+
+    @cached_property
+    def rulings(self) -> tuple[Ruling, ...]:
+        """The word of each row and why it is that one, which is decided here once: `timing.verdict.judged`."""
+        return tuple(self._ruling(i, self.base_row(i)) for i in range(len(self.subjects)))
+
+    def _ruling(self, i: int, base: int | None) -> Ruling:
+        if base is None or base == i:
+            return Ruling(None if base is None else "baseline")
+        subject, times = self.subjects[i], [self.call_times(row) for row in (i, base)]
+        near = any(len(side) > 0 and np.median(side) < subject.near_loop for side in times)  # none, if interrupted
+        used_up = subject.used_up or self.subjects[base].used_up
+        found = [Void("near-loop", i) if near else None, Void("used-up", i) if used_up else None]
+        if i in self.unpaired:
+            other = self.unpaired[i]
+            found.append(self.stalled.get(i) or self.stalled.get(base))
+            return judged(Evidence(None, self.margin, other.verdict, found, because=other.reason))
+        found.append(self._judged[i].void)
+        if not self.is_over_processes(i):
+            found.append(unlike_blocks(i, self._blocks[i], self._blocks[base], subject, self.cores_of(i)))
+        return judged(Evidence(self._judged[i].interval, self.margin, voids=found))
 
     @cached_property
     def by_ranges(self) -> Mapping[int, int]:
@@ -262,7 +269,7 @@ class Comparison(Storable):
         interval by ranks or the blocks waited for a core: every block of one took at least three times as long as every
         block of the other (`intervals.far_ratio`, `voids.apart_by_work`)."""
         decided = {i: one.number for i, one in self._judged.items() if one.by_ranges and i not in self.unpaired}
-        return {i: rounds for i, rounds in decided.items() if str(self._frame["verdict"][i]) in ("faster", "slower")}
+        return {i: rounds for i, rounds in decided.items() if self.rulings[i].word in ("faster", "slower")}
 
     @cached_property
     def of_this_kernel(self) -> tuple[int, ...]:
@@ -285,7 +292,7 @@ class Comparison(Storable):
         for i, subject in enumerate(self.subjects):
             record = seen(subject, self._blocks[i], self.call_times(i))
             counted = counted_rows.instructions(self.counts, self.subjects, i, self.base_row(i))
-            records.append(record | self._judgement(i, subject, record["median"]) | counted)
+            records.append(record | self._judgement(i) | counted)
         records = with_trials(records, self.subjects, self.base_row)
         records, compiled = with_compile_times(records, self.subjects, self.base_row)
         return pd.DataFrame(records, columns=[*dict.fromkeys([*frame_columns(self.axes, self.subjects), *compiled])])
@@ -301,39 +308,26 @@ class Comparison(Storable):
         """(baseline, other), keys of ``counts``: what `diff` compares, in the order of the rows."""
         return counted_rows.pairs(self.counts, self.subjects, self.base_row)
 
-    def _is_used_up(self, i: int) -> bool:
-        """Whether the row, or the one it is compared with, is not of the code's work (`timing.used_up`)."""
-        return any(self.subjects[row].used_up for row in (i, self.base_row(i)) if row is not None)
-
-    def _judgement(self, i: int, subject: Subject, median: float) -> dict[str, Any]:
-        void, used_up = self.voids[i].cause if i in self.voids else "", self._is_used_up(i)
+    def _judgement(self, i: int) -> dict[str, Any]:
+        known, how, ruling = Interval(math.nan, math.nan, math.nan), None, self.rulings[i]
         if i in self.unpaired:
-            other = self.unpaired[i]
+            other, how = self.unpaired[i], "unpaired"
             known = Interval(other.ratio, other.low, other.high)
-            ruling = judged(Evidence(None, self.margin, said=other.verdict, void=void, is_used_up=used_up))
-            return judgement(*known.ends(ruling.has_ends), ruling.word, "unpaired")
-        base = self._baseline_of(self.beside(i))
-        if base is None:
-            return judgement(math.nan, math.nan, math.nan, None, None)
-        how = "processes" if self.is_over_processes(i) else "paired"
-        if i == base:
-            return judgement(1.0, 1.0, 1.0, "baseline", how)
-        interval, rounds = self._judged[i].interval, self._judged[i].number
-        known = interval.exp() if rounds else Interval(math.nan, math.nan, math.nan)
-        of_base = self.call_times(base)  # none, where the run was interrupted in its first round
-        near = median < subject.near_loop or (len(of_base) > 0 and float(np.median(of_base)) < subject.near_loop)
-        ruling = judged(Evidence(interval, self.margin, is_near_loop=near, void=void, is_used_up=used_up))
-        return judgement(*known.ends(ruling.has_ends), ruling.word, how)
+        elif self.base_row(i) is not None:
+            how = "processes" if self.is_over_processes(i) else "paired"
+            if i not in self._judged:  # the baseline
+                known = Interval(1.0, 1.0, 1.0)
+            elif self._judged[i].number:
+                known = self._judged[i].interval.exp()
+        return judgement(*known.ends(ruling.told.has_ends), ruling.word, how)
 
     @cached_property
     def undecided_seconds(self) -> Mapping[int, float]:
         """Row -> seconds more of waiting that would settle an undecided verdict; inf at the margin, nan when not known.
-        Not of rows of `voids`, but of those of too few rounds: more of the same decides nothing."""
+        Of no row with a cause: more of the same decides nothing."""
         more: dict[int, float] = {}
         for i, (interval, rounds, _, _) in self._judged.items():
-            stands = i not in self.voids or self.voids[i].cause in ("few-rounds", "few-processes")
-            may_go_on = rounds and i not in self.unpaired and stands and not self._is_used_up(i)
-            if may_go_on and is_open(verdict(interval, self.margin)):
+            if i not in self.unpaired and self.rulings[i].is_open and not self.rulings[i].cause:
                 sampled = sum(float(self._blocks[j].wall.sum()) for j in self.beside(i))
                 total = self.elapsed if self.is_over_processes(i) else self.subjects[i].waited_for(sampled)
                 need = rounds_to_decide(interval, rounds, self.margin)

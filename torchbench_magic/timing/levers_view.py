@@ -152,11 +152,9 @@ def _tried(comparison: Comparison) -> list[_Tried]:
         trial = comparison.subjects[at].trial
         if at == comparison.base_row(at) or trial is None:
             continue
-        void = comparison.voids.get(at)
-        why = verdict_words.WHY[void.cause] if void is not None else ""
         verdict = record["verdict"] if isinstance(record["verdict"], str) else ""
         ends = (record["ratio"], record["ratio_low"], record["ratio_high"])
-        judged = verdict_words.Judged(str(record["description"]), *ends, verdict, why)
+        judged = verdict_words.Judged(str(record["description"]), *ends, verdict, comparison.rulings[at].told.said)
         is_sure = at not in comparison.of_this_kernel
         found.append(
             _Tried(row=at, name=judged.name, trial=trial, judged=judged, break_even=record["break_even"],

@@ -13,7 +13,8 @@ from torchbench_magic.arrays import Floats
 
 from .intervals import ALPHA, Interval, Look, median_interval, order_rank, without_order_effect
 from .samples import Blocks, paired_rounds
-from .voids import JudgedRatio, Void
+from .verdict import Void
+from .voids import JudgedRatio
 
 # ---- process_ratios --------------------------------------------------------------------------------------------------
 # The ratio over processes: one value of each, and an interval of their median.

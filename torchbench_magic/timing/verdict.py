@@ -1,8 +1,9 @@
 """The verdict of a ratio: from its interval, or from ranges where the times were not measured side by side.
 
 A ratio becomes faster, slower, same or undecided here and nowhere else. `judged` takes the `Evidence` for a row and
-returns its word and the reason: what the interval says (`verdict`), unless the run's own numbers (`timing.voids`), its
-inputs (`timing.used_up`) or what else ran speak against it. `judged_ranges` does so for times of two occasions.
+returns its `Ruling`, the word and why: what the interval says (`verdict`), unless one of `CAUSES` speaks against it.
+``Comparison.rulings`` holds one for each row; tables, sentences and doubts read it. `judged_ranges` says what times of
+two occasions are evidence for.
 
 Times of two occasions are judged by the range in which each is known to repeat. The interval of one run says where
 *its* median lies, not where the next run's would: a run's 95 % interval covers the long-run median in 5-20 % of the
@@ -36,7 +37,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -95,6 +96,71 @@ def is_open(word: object) -> bool:
     return str(word) == "undecided"
 
 
+class Cause(NamedTuple):
+    """How a cause is told.
+
+    Attributes:
+        said: in a sentence; `timing.warnings` has the figures. Empty: a doubt of its own says it all.
+        cure: what to do.
+        has_ends: the ends of the interval stand.
+    """
+
+    said: str = ""
+    cure: str = ""
+    has_ends: bool = False
+
+
+CAUSES: Mapping[str, Cause] = {
+    # ``Comparison.rulings``: a call of a side takes less than `NEAR_LOOP`; told by `warnings`
+    "near-loop": Cause(has_ends=True),
+    # `voids.row_void`: the typical block waited for a core [its processor time over wall time, threads that waited]
+    "stalled": Cause(
+        "threads waited for other processes", "Measure again on a quiet machine, or at one thread (`-t 1`)."
+    ),
+    # `voids.unlike_blocks`: blocks of the two hold unlike numbers of calls for their lengths [calls in one of each]
+    "unlike-blocks": Cause(
+        "the warm-up was disturbed", "Measure again, or set the same number of calls for all (`-n N -r R`)."
+    ),
+    # `process_ratios`: too few are left for an interval [how many, of how many]
+    "few-processes": Cause(
+        "too few processes gave a ratio", "Measure again on a quieter machine, or in more processes (`--processes N`)."
+    ),
+    # `timing.work`, `timing.watched_objects`: calls did not do the code's work; told by `timing.used_up`
+    "used-up": Cause(has_ends=True),
+    # `voids.judged_rounds`: too few for an interval [how many, how many it needs]
+    "few-rounds": Cause(
+        "there are too few rounds",
+        "Allow more time (`--max-run-time S`), or set `-n N -r R` with fewer calls per block.",
+    ),
+    # `voids.judged_rounds`: the ratio differed from part to part of the run [the least of a part, the largest]
+    "unsteady": Cause(
+        "the ratio changed during the run",
+        "Measure again on a quieter machine, or longer (`--min-run-time 5`).",
+        has_ends=True,
+    ),
+    "": Cause(has_ends=True),  # the interval alone, or ``Ruling.reason``
+}
+"""Cause -> how it is told; above each what finds it. Of several the first here is the reason: that which leaves least.
+All leave a row undecided, but for the first, which leaves no word. What times of two occasions lack is said in words by
+`judged_ranges` and `across_runs.through_yardstick` (``Ruling.reason``)."""
+
+
+@dataclass(frozen=True)
+class Void:
+    """Why a ratio decides nothing.
+
+    Attributes:
+        cause: one of `CAUSES`.
+        row: whose blocks it is about.
+        low, high: what it is known by, the figures in the brackets of `CAUSES`.
+    """
+
+    cause: str
+    row: int
+    low: float = math.nan
+    high: float = math.nan
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What a verdict rests on, and what speaks against any.
@@ -103,9 +169,7 @@ class Evidence:
         interval: of the log ratio; infinite, or NaN, where its ends are not known. None of a row that was not measured
             beside its baseline: then ``said`` is what `judged_ranges` made of the two.
         margin: a fraction.
-        is_near_loop: a side takes hardly longer than the loop around it.
-        void: cause of a `timing.voids.Void`, found in the run's own numbers; empty where there is none.
-        is_used_up: calls of a side did not do the code's work, see `timing.used_up`.
+        voids: what was found of `CAUSES`.
         is_loaded: other processes slowed down one of two runs.
         because: what the interval is of, in words; ``if_open`` is added where that decides nothing.
     """
@@ -113,47 +177,48 @@ class Evidence:
     interval: Interval | None
     margin: float
     said: str | None = None
-    is_near_loop: bool = False
-    void: str = ""
-    is_used_up: bool = False
+    voids: Sequence[Void | None] = ()
     is_loaded: bool = False
     because: str = ""
     if_open: str = ""
 
 
 class Ruling(NamedTuple):
-    """The word for a row; None where none is given.
+    """The word for a row, and why it is that one.
 
     Attributes:
-        reason: why it is undecided or there is none; how it was decided otherwise. Empty: the interval alone.
-        has_ends: the ends of the interval stand.
+        word: None where none is given.
+        void: what took the verdict away.
+        reason: of times of two occasions: why they decide nothing, or how it was decided.
     """
 
     word: str | None
-    reason: str
-    has_ends: bool = True
+    void: Void | None = None
+    reason: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        return is_open(self.word)
+
+    @property
+    def cause(self) -> str:
+        return self.void.cause if self.void else ""
+
+    @property
+    def told(self) -> Cause:
+        return CAUSES[self.cause]
 
 
 def judged(found: Evidence) -> Ruling:
-    """The verdict of a row, and why it is that one.
-
-    What speaks against a verdict comes first, and of that what leaves least: near the loop's own cost there is no
-    verdict, a void leaves no interval, and inputs that were used up leave the interval of something else.
-    """
-    if found.is_near_loop:
-        return Ruling(None, "near-loop")
-    if found.interval is None and found.said not in VERDICTS:  # the baseline, or a row that has none
-        return Ruling(found.said, "")
-    if found.void and found.void != "unsteady":  # whose interval says it already
-        return Ruling("undecided", found.void, has_ends=False)
-    if found.is_used_up:
-        return Ruling("undecided", "used-up")
+    """The verdict of a row, and why it is that one; what speaks against a verdict comes first."""
     word = found.said if found.interval is None else verdict(found.interval, found.margin)
-    if is_open(word):
-        return Ruling(word, found.because + found.if_open or found.void)
-    if found.is_loaded:
-        return Ruling("undecided", f"{found.because}; other processes slowed down one of the runs")
-    return Ruling(word, found.because)
+    reason = found.because + (found.if_open if is_open(word) else "")
+    if voids := [void for void in found.voids if void is not None]:
+        first = min(voids, key=lambda void: [*CAUSES].index(void.cause))
+        return Ruling(None if first.cause == "near-loop" else "undecided", first, reason if is_open(word) else "")
+    if found.is_loaded and not is_open(word):
+        return Ruling("undecided", None, f"{reason}; other processes slowed down one of the runs")
+    return Ruling(word, None, reason)
 
 
 def rounds_to_decide(interval: Interval, rounds: int, margin: float) -> float:
@@ -263,35 +328,21 @@ class Single:
 ONE_WINDOW = "one run on each engine cannot tell a difference between environments from one between machines"
 
 
-def judged_ranges(
-    this: Single,
-    base: Single,
-    baseline: int,
-    margin: float,
-    *,
-    near_loop: float = -math.inf,
-    on_engines: bool = False,
-) -> Unpaired:
+def judged_ranges(this: Single, base: Single, baseline: int, margin: float, *, on_engines: bool = False) -> Unpaired:
     """Compare a time with one of another time, row ``baseline``.
 
     Args:
         margin: a fraction.
-        near_loop: seconds below which a call is near the loop's own cost, and gets no verdict.
         on_engines: each was measured on an engine of its own; there one window of time decides nothing, however far the
             times lie apart.
     """
-    one = _judged_ranges(this, base, baseline, margin)
-    if on_engines and (this.known is None or base.known is None):
-        one = Unpaired(baseline, one.ratio, 0.0, math.inf, "undecided", ONE_WINDOW)
-    return replace(one, verdict=None) if min(this.median, base.median) < near_loop else one
-
-
-def _judged_ranges(this: Single, base: Single, baseline: int, margin: float) -> Unpaired:
     if not (this.median > 0 and base.median > 0):
         return Unpaired(baseline, math.nan, 0.0, math.inf, "undecided", "one side has no sample")
     ratio = this.median / base.median
     known, base_known = this.known, base.known
     if known is None or base_known is None:
+        if on_engines:
+            return Unpaired(baseline, ratio, 0.0, math.inf, "undecided", ONE_WINDOW)
         return _far(this, base, baseline, ratio)
     low = min(known.low, this.median) / max(base_known.high, base.median)
     high = max(known.high, this.median) / min(base_known.low, base.median)

@@ -30,15 +30,6 @@ _LONGEST_NAME = 60
 _MOST_NAMED = 4
 _MOST_SWAPS = 3
 
-WHY = {
-    "stalled": "threads waited for other processes",
-    "unlike-blocks": "the warm-up was disturbed",
-    "few-rounds": "there are too few rounds",
-    "unsteady": "the ratio changed during the run",
-    "few-processes": "too few processes gave a ratio",
-}
-"""Cause of a void -> why more samples would not decide, in the words of the sentence; the doubts have the rest."""
-
 
 @dataclass(frozen=True)
 class Judged:
@@ -342,7 +333,7 @@ def _tone(verdict: str) -> Tone:
 
 
 def _more(comparison: Comparison, row: int) -> str:
-    if row in comparison.voids:
+    if comparison.rulings[row].told.said:
         return "see below"
     if row in comparison.by_ranges:
         return "by ranges"

@@ -283,7 +283,7 @@ def _sentence(comparison: Comparison) -> StyledText:
             record.ratio_low,
             record.ratio_high,
             record.verdict,
-            verdict_words.WHY[comparison.voids[at].cause] if at in comparison.voids else "",
+            comparison.rulings[at].told.said,
             placed_name(comparison, base) if (base := comparison.base_row(at)) is not None else "",
         )
         for at, record in enumerate(_named(frame))

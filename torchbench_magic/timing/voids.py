@@ -1,4 +1,4 @@
-"""Whether a ratio can be trusted: reasons, found in the run's own numbers, to withdraw its verdict.
+"""Whether a ratio can be trusted: causes, found in the run's own numbers, to withdraw its verdict (`verdict.CAUSES`).
 
 Alternatives in adjacent blocks share what else the machine does, so load alone voids nothing. Two things do:
 
@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +32,7 @@ from torchbench_magic.arrays import Floats
 
 from .intervals import Interval, far_ratio, median_interval, rounds_for_an_interval
 from .samples import Blocks, Subject, paired_rounds
-from .verdict import DRIFT, is_open, verdict
-
-Cause = Literal["stalled", "unlike-blocks", "unsteady", "few-rounds", "few-processes"]
+from .verdict import DRIFT, Void, is_open, verdict
 
 CO_LOAD = 0.15
 """Cores that others take beyond the idle ones, from which on they are said to be in the way."""
@@ -63,26 +61,6 @@ LEAST_WAIT = 0.02
 BATCHES, LEAST_BATCH = 8, 8
 _SIGNIFICANT = {2: 13.8, 3: 16.3, 4: 18.5, 5: 20.5, 6: 22.5, 7: 24.3}
 """Degrees of freedom -> chi square that chance exceeds once in a thousand runs."""
-
-
-@dataclass(frozen=True)
-class Void:
-    """Why a ratio decides nothing.
-
-    Attributes:
-        cause: ``stalled``, the typical block waited for a core; ``unlike-blocks``, the blocks of the two hold unlike
-            numbers of calls for their lengths; ``unsteady``, the ratio differed from part to part of the run;
-            ``few-rounds``, ``few-processes``, there are too few for an interval.
-        row: whose blocks it is about.
-        low, high: what the cause is known by: for ``stalled`` the processor time over wall time of the typical block
-            and threads that waited; the calls in a block of the two; the smallest and largest ratio of a part; the
-            rounds, and how many an interval needs; the processes that count, of how many.
-    """
-
-    cause: Cause
-    row: int
-    low: float
-    high: float
 
 
 class JudgedRatio(NamedTuple):

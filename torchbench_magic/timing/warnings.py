@@ -20,8 +20,8 @@ from .intervals import ALPHA
 from .process_ratios import FEWEST, SPREAD, assumes_normal, least_processes
 from .samples import Subject, are_speeds
 from .used_up import doubts_of_subjects
-from .verdict import is_open
-from .voids import CO_LOAD, LEAST_WAIT, SEVERAL, WAITED, Void, are_held_up
+from .verdict import CAUSES, VERDICTS, Void
+from .voids import CO_LOAD, LEAST_WAIT, SEVERAL, WAITED, are_held_up
 
 # ---- ratio_doubts ----------------------------------------------------------------------------------------------------
 # What is to be said of the ratios of a comparison: which decide nothing and why, and which are still valid.
@@ -56,10 +56,8 @@ def row_names(made: Comparison, rows: Sequence[int]) -> str:
 
 def still_valid(made: Comparison) -> str:
     """Which ratios hold where single times do not, in one sentence; empty where none is decided."""
-    verdicts = made.frame["verdict"]
-    compared = [i for i, word in enumerate(verdicts) if not pd.isna(word) and word != "baseline"]
-    paired = [i for i in compared if i not in made.unpaired]
-    valid = [i for i in paired if not is_open(verdicts[i])]
+    paired = [one for i, one in enumerate(made.rulings) if one.word in VERDICTS and i not in made.unpaired]
+    valid = [one for one in paired if not one.is_open]
     if not valid:
         return ""
     if len(valid) < len(paired):
@@ -70,31 +68,20 @@ def still_valid(made: Comparison) -> str:
 
 def voided(made: Comparison) -> Iterator[Doubt]:
     """One doubt for each cause that takes verdicts away."""
-    frame = made.frame
-    alone = [i for i in made.stalled if pd.isna(frame["verdict"][i])]
+    alone = [i for i in made.stalled if made.rulings[i].word is None]
     if alone:
         text = f"The time of {row_names(made, alone)} is mostly waiting: {_waits(row_name(made, alone[0]))}."
-        yield Doubt("stalled", text, _ACTIONS["stalled"], {"rows": alone})
+        yield Doubt("stalled", text, CAUSES["stalled"].cure, {"rows": alone})
     by_cause: dict[str, dict[int, Void]] = {}
     for i, void in made.voids.items():
-        if not pd.isna(frame["verdict"][i]):
-            by_cause.setdefault(void.cause, {})[i] = void
+        by_cause.setdefault(void.cause, {})[i] = void
     for cause, found in by_cause.items():
         rows = list(found)
         concerned = sorted({*rows, *(made.stalled if cause == "stalled" else ())})
         low, high = min(void.low for void in found.values()), max(void.high for void in found.values())
         facts = {"rows": concerned, "low": low, "high": high}
         about = f"No verdict on {row_names(made, rows)}: "
-        yield Doubt(cause, about + _why(made, next(iter(found.values()))), _ACTIONS[cause], facts)
-
-
-_ACTIONS = {
-    "stalled": "Measure again on a quiet machine, or at one thread (`-t 1`).",
-    "unlike-blocks": "Measure again, or set the same number of calls for all (`-n N -r R`).",
-    "few-rounds": "Allow more time (`--max-run-time S`), or set `-n N -r R` with fewer calls per block.",
-    "few-processes": "Measure again on a quieter machine, or in more processes (`--processes N`).",
-    "unsteady": "Measure again on a quieter machine, or longer (`--min-run-time 5`).",
-}
+        yield Doubt(cause, about + _why(made, next(iter(found.values()))), CAUSES[cause].cure, facts)
 
 
 def _why(made: Comparison, void: Void) -> str:
@@ -113,6 +100,8 @@ def _why(made: Comparison, void: Void) -> str:
         return f"only {low:.0f} of {high:.0f} processes gave a usable ratio."
     if void.cause == "few-rounds":
         return _few_rounds(made, void)
+    if void.cause != "unsteady":
+        return f"{CAUSES[void.cause].said}."
     if high > 1.005 * low:
         fast = are_speeds(made.frame["verdict"].dropna())
         first, last = (1 / high, 1 / low) if fast else (low, high)
@@ -151,9 +140,9 @@ def _waits(name: str) -> str:
 def medians_apart(made: Comparison) -> Iterator[Doubt]:
     """Where the quotient of two medians is not the ratio: the one that differs most is explained."""
     frame, found = made.frame, {}
-    for i, word in enumerate(frame["verdict"]):
+    for i, ruling in enumerate(made.rulings):
         base = made.base_row(i)
-        if pd.isna(word) or word == "baseline" or base is None or i in made.unpaired or i in made.voids:
+        if ruling.word not in VERDICTS or base is None or i in made.unpaired or i in made.voids:
             continue
         ratio, low, high = (float(frame[name][i]) for name in ("ratio", "ratio_low", "ratio_high"))
         one, other = float(frame["median"][i]), float(frame["median"][base])
@@ -267,20 +256,12 @@ def in_this_kernel(made: Comparison) -> Iterator[Doubt]:
     yield Doubt("this-kernel", text, "To decide, measure in several processes: `--processes`.", {"rows": list(rows)})
 
 
-_CAUSES = {
-    "stalled": "its threads waited for other processes",
-    "unlike-blocks": "its warm-up was disturbed",
-    "unsteady": "it changed during the run",
-    "few-rounds": "there were too few rounds",
-}
-
-
 def of_processes(made: Comparison) -> Iterator[Doubt]:
     """The doubts of the rows that several processes measured."""
     rows = [row for row in range(len(made.subjects)) if made.ratio_by_process(row)]
     void = [(row, process, cause) for row, process, cause in made.void_processes if made.is_over_processes(row)]
     if void:
-        causes = [_CAUSES[cause] for cause, _ in Counter(cause for _, _, cause in void).most_common()]
+        causes = [CAUSES[cause].said for cause, _ in Counter(cause for _, _, cause in void).most_common()]
         left, concerned = len({process for _, process, _ in void}), sorted({row for row, _, _ in void})
         processes = f"{left} process{'es' if left > 1 else ''}"
         text = f"The ratio of {row_names(made, concerned)} was dropped in {processes}: {', '.join(causes)}."
@@ -424,7 +405,7 @@ def _co_load(made: Comparison) -> Iterator[Doubt]:
         f" {single} and can be many times too long."
     )
     facts = {"ext": worst, "groups": sorted(spoiled)}
-    measure = "" if made.stalled else "Measure again on a quiet machine, or at one thread (`-t 1`)."
+    measure = "" if made.stalled else CAUSES["stalled"].cure
     yield Doubt("co-load", text, f"{still_valid(made)} {measure}".strip(), facts)
 
 
