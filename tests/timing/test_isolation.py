@@ -240,10 +240,10 @@ def test_a_setting_that_changed_once_by_who_knows_whom_is_put_back_and_said() ->
 @pytest.mark.usefixtures("in_a_folder")
 def test_a_change_that_only_the_end_shows_starts_timeits_rounds_again() -> None:
     names = {"torch": torch, "calls": []}
-    late = "calls.append(1)\nif len(calls) > 1130: torch.set_grad_enabled(False); clock.work(30)\nclock.work(10)"
+    late = "calls.append(1)\nif len(calls) > 60: torch.set_grad_enabled(False); clock.work(30)\nclock.work(10)"
     bodies = {"a": "clock.work(10)", "b": late}
     result = timed(FakeClock(), bodies, names=names, number=2, repeat=20)
-    assert result.details["warmup_calls"][1] == 1111, "the change comes in the rounds"
+    assert result.details["warmup_calls"][1] == 40, "the change comes in the rounds"
     assert len(result.samples) == 40
     assert result.call_times(1).min() > 30e-6
 

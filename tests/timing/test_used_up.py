@@ -379,9 +379,16 @@ def test_a_first_call_that_nothing_explains_is_a_doubt() -> None:
     def work(state: Any = itertools.count()) -> None:  # noqa: B008
         clock.work(2e6 if next(state) == 0 else 10)
 
-    result = timed(clock, {"a": "work()", "b": "clock.work(20)"}, names={"work": work})
+    result = timed(clock, {"": "work()"}, names={"work": work})
     (doubt,) = (each for each in result.warnings if each.kind == "other-work")
     assert "the first call took 2.00 s, later ones 10.0 µs, and nothing seen explains it" in doubt.text
+
+
+def test_a_doubt_about_the_first_call_takes_no_verdict_away() -> None:
+    clock, state = FakeClock(), itertools.count()
+    names = {"work": lambda: clock.work(2e6 if next(state) == 0 else 10)}
+    result = timed(clock, {"a": "work()", "b": "clock.work(20)"}, names=names)
+    assert [each.kind for each in result.warnings] == ["other-work"]
     assert result.frame["verdict"].tolist() == ["baseline", "slower"]
 
 
