@@ -33,7 +33,7 @@ EVERY = (
     "first.timeline().explore()",
     "torchbench_magic.profiling.diff.ProfileDiff(first, _tprofile, ('before', 'now')).explore()",
     "torchbench_magic.doctor().explore()",
-    f"torchbench_magic.load_ranks({str(ROOT / 'tests' / 'core' / 'ranks' / 'traces' / 'sleep_1_of_3')!r}).explore()",
+    f"torchbench_magic.load_ranks({str(ROOT / 'tests' / 'cluster' / 'traces' / 'sleep_1_of_3')!r}).explore()",
     COUNTED,
 )
 FIRST = EVERY.index("_timer.explore()")  # the cells from here on are widgets

@@ -87,7 +87,7 @@ def denied(self):
 pathlib.Path.iterdir = denied
 unknown = lambda: contention.ProcessUse()
 from torchbench_magic.profiling import recorder
-judge.read_use = recording.read_use = unknown"""
+judge.read_use = recorder.read_use = unknown"""
     assert not kernel.run(hide).error
     ran = kernel.run(f"{CELL}  # other peaks: none are kept for this cache")
     assert not ran.error

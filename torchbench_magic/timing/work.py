@@ -19,7 +19,6 @@ import contextlib
 import gc
 import itertools
 import os
-import resource
 import sys
 import threading
 import time
@@ -58,6 +57,12 @@ from .work_state import (
     share_of,
     state_of,
 )
+
+try:
+    from resource import RUSAGE_THREAD as _RUSAGE_THREAD
+    from resource import getrusage as _getrusage
+except ImportError:  # not on Linux
+    _getrusage = None  # type: ignore[assignment]
 
 LINES, OPERATORS = 20_000, 5_000
 """Lines and Python calls, and operators, that are recorded of one call: some 100 ms at most."""
@@ -236,7 +241,7 @@ def _is_users(file: str) -> bool:
 
 def _preempted() -> int:
     """How often others took the core from this thread, which is then behind without having waited for anything."""
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+    return 0 if _getrusage is None else _getrusage(_RUSAGE_THREAD).ru_nivcsw
 
 
 @cache
