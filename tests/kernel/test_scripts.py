@@ -42,7 +42,8 @@ def test_a_script_prints_what_the_magics_show(kernel: Any, tmp_path: Path) -> No
     timed, profiled = kernel.run(TIMED), kernel.run("%%tprofile\nwork();")
     for shown, name in ((timed, "_timer"), (profiled, "_tprofile")):
         without_name = shown.text("text/plain").replace(f"{name}.", ".")
-        assert kernel.run(f"print({name})").stdout.rstrip() == without_name.rstrip()
+        # words alone: where a line ends depends on the name
+        assert kernel.run(f"print({name})").stdout.split() == without_name.split()
     (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
