@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import random
 import signal
 import sys
 import time
@@ -30,6 +31,11 @@ def lines_run(action: Callable[[], object], modules: Sequence[ModuleType | Path]
     with _traced(modules, lambda frame: seen.setdefault((frame.f_code.co_filename, frame.f_lineno))):
         action()
     return list(seen)
+
+
+def one_in(many: int, places: list[Place]) -> list[Place]:
+    """So many times fewer, from a random one on: each run has others, and the seed that is printed has these again."""
+    return places[random.randrange(many) :: many]
 
 
 def with_interrupt_at(place: Place, action: Callable[[], object], *, times: int = 1) -> BaseException | None:

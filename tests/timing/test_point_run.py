@@ -20,7 +20,7 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import torchbench_magic
-from tests.interrupting import PACKAGE, lines_run, with_interrupt_at
+from tests.interrupting import PACKAGE, lines_run, one_in, with_interrupt_at
 from torchbench_magic.cell_text import Body
 from torchbench_magic.cpp.run import SnippetBodies
 from torchbench_magic.errors import Interrupted
@@ -99,7 +99,7 @@ def two_threads() -> Iterator[None]:
 
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-@pytest.mark.parametrize("step", [60, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [60, pytest.param(4, marks=pytest.mark.slow)])
 def test_an_interrupt_at_a_line_of_a_timing_leaves_nothing_switched(step: int) -> None:
     made: list[Comparison] = []
 
@@ -109,7 +109,7 @@ def test_an_interrupt_at_a_line_of_a_timing_leaves_nothing_switched(step: int) -
     run()
     places = lines_run(run, TIMING)
     assert len(places) > 300
-    for place in places[::step]:
+    for place in one_in(step, places):
         made.clear()
         before = state()
         error = with_interrupt_at(place, run)
@@ -122,7 +122,7 @@ def test_an_interrupt_at_a_line_of_a_timing_leaves_nothing_switched(step: int) -
 @pytest.mark.slow
 def test_two_interrupts_leave_nothing_switched_either() -> None:
     places = lines_run(lambda: compare_bodies(task()), TIMING)
-    for place in places[::120]:
+    for place in one_in(120, places):
         before = state()
         error = with_interrupt_at(place, lambda: compare_bodies(task()), times=3)
         assert changed(before) == [], place
@@ -223,7 +223,7 @@ def test_a_queue_is_not_left_guarded(tmp_path: Path) -> None:
         compare_bodies(Task({"": Body("q.get(); q.put(1)")}, setup=setup, namespace={"q": filled}, plan=plan))
 
     queues: list[Any] = []
-    for place in lines_run(run, waiting)[::4]:
+    for place in one_in(4, lines_run(run, waiting)):
         with_interrupt_at(place, run)
         assert "get" not in vars(queues[-1]), place
 
