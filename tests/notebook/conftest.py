@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
     """A bare shell without the extension; its history is kept in memory."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # a shell takes its place, `%reset` empties it
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # a shell takes its place
     config = Config()
     config.HistoryManager.hist_file = ":memory:"
     config.InteractiveShell.colors = "nocolor"
