@@ -253,8 +253,7 @@ def input_bound(profile: Profile) -> list[Insight]:
     where = lines[0][0]
     is_outside = float(rows["loader_seconds"].fillna(rows["seconds"]).sum()) < _MOST * waited
     said, cures = _why(work, inner, inner_share, restarts=restarts, is_outside=is_outside)
-    step = units.seconds_text(float(facts.step_seconds.median()), digits=2)
-    text = f"`{where}` waits for input, {stake_text(seconds, wall)}; a step takes {step}{said}."
+    text = f"`{where}` waits for input, {stake_text(seconds, wall)}{said}."
     evidence: dict[str, object] = {
         "steps": facts.steps,
         "seconds_of_input": waited,
