@@ -13,7 +13,7 @@ import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal
 
 from torchbench_magic.errors import Busy
@@ -226,6 +226,7 @@ def _precision() -> tuple[str | None, ...]:
     return word, *(home.fp32_precision for home in _precision_homes())
 
 
+@cache  # to ask whether they are there takes longer than to read them
 def _precision_homes() -> tuple[Any, ...]:
     import torch
 

@@ -175,7 +175,7 @@ class Task:
     def read(self, names: Mapping[str, Any]) -> Mapping[str, Read]:
         """Alternative -> what it, the setup and the functions read, as ``names`` have it."""
         before = self._names(self.setup)
-        return {name: self._read(before | self._names([body]), body, names) for name, body in self.bodies.items()}
+        return self._read({name: before | self._names([body]) for name, body in self.bodies.items()}, names)
 
     @cached_property
     def given(self) -> Mapping[str, Read]:
@@ -187,7 +187,7 @@ class Task:
         made = {name for code in self._codes(self.setup) for name in globals_assigned(code)}
         there = {**self.implied, **self.namespace, **self.local}
         used = {name: self._names(self.setup) | (self._names([body]) - made) for name, body in self.bodies.items()}
-        return {name: self._read(used[name], body, there) for name, body in self.bodies.items()}
+        return self._read(used, there)
 
     def subject(self, point: Point | None, name: str, known: Mapping[str, Any]) -> Subject:
         """What the measurement of an alternative is of, as its run begins; named as the plan and the point have it.
@@ -208,14 +208,19 @@ class Task:
         )
 
     @outside_modes()
-    def _read(self, used: set[str], body: Body, names: Mapping[str, Any]) -> Read:
-        functions = notebook_functions(used, names, self.namespace)
-        inputs = inputs_of(used, names, functions)
-        found = values_of(used, self._codes([*self.setup, body]), names, self.namespace, functions)
-        settings = [(SETTING + name, text, "") for name, text in settings_in_words().items()]
-        for name, function in replaced_functions(names[each] for each in used if each in names):
-            settings.append((SETTING + name, f"`{function.__qualname__}` ({code_digest(function.__code__)})", ""))
-        return Read(inputs, (*(value for value in found if value[:2] not in inputs), *settings))
+    def _read(self, used_by: Mapping[str, set[str]], names: Mapping[str, Any]) -> Mapping[str, Read]:
+        of_process = [(SETTING + name, text, "") for name, text in settings_in_words().items()]
+        reads = {}
+        for alternative, used in used_by.items():
+            functions = notebook_functions(used, names, self.namespace)
+            inputs = inputs_of(used, names, functions)
+            codes = self._codes([*self.setup, self.bodies[alternative]])
+            found = values_of(used, codes, names, self.namespace, functions)
+            settings = [*of_process]
+            for name, function in replaced_functions(names[each] for each in used if each in names):
+                settings.append((SETTING + name, f"`{function.__qualname__}` ({code_digest(function.__code__)})", ""))
+            reads[alternative] = Read(inputs, (*(value for value in found if value[:2] not in inputs), *settings))
+        return reads
 
     def _names(self, parts: Sequence[Body]) -> set[str]:
         return {name for code in self._codes(parts) for name in globals_read(code)}
