@@ -10,7 +10,7 @@ INSTALLED_FROM := pyproject.toml constraints.txt $(wildcard jupyter-config/*.py)
 unexport OMP_NUM_THREADS MKL_NUM_THREADS PYTHONPATH PYTHONDONTWRITEBYTECODE
 
 # Two files at a time, in another order each time (its seed is printed): no test asserts a time or shares a place.
-SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-slow soak test-newest test-matrix lint bench lab notebooks dist constraints debian clean
 
