@@ -197,6 +197,15 @@ def test_state_that_the_first_step_makes_is_counted() -> None:
     assert any("momentum_buffer" in label for label in doubt.facts["changes"])
 
 
+def test_every_call_finds_what_was_put_back_and_not_what_the_one_before_left() -> None:
+    a = np.arange(9.0)[::-1].copy()
+    bodies = {"sorts": "clock.work(30 if a[0] else 3)\na.sort()", "copies": "clock.work(29)\nnp.sort(a)"}
+    result = timed(FakeClock(), bodies, names={"a": a, "np": np}, restore=True)
+    assert result.call_times(0).tolist() == pytest.approx([30e-6] * len(result.call_times(0)), rel=0.01)
+    assert result.frame["number_per_run"].tolist() == [1, 1]
+    assert a[0] == 8
+
+
 @pytest.mark.parametrize("is_there", [False, True])
 def test_gradients_that_add_up_are_counted_and_put_back_with_restore(is_there: bool) -> None:
     net, x = torch.nn.Linear(3, 1, bias=False), torch.ones(1, 3)

@@ -138,9 +138,9 @@ class TimerOptions(SharedOptions, Plan):
     )  # fmt: skip
     restore = inherited(
         "--restore",
-        help="Before each block (before each call with -n 1) and after the run, restore what the code changes: tensors"
-        " it reads, gradients, buffers, and the state of optimizers and learning rate schedules. Iterators that can be"
-        " copied and files that are read are restored too (each block is then one call); generators cannot be.",
+        help="Before each call (each block is then one call; with -n N before each block of N) and after the run,"
+        " restore what the code changes: tensors it reads, gradients, buffers, and the state of optimizers and learning"
+        " rate schedules. Iterators that can be copied and files that are read are restored too; generators cannot be.",
     )  # fmt: skip
     gc = inherited(
         "--gc",

@@ -229,7 +229,8 @@ class PointRun:
                 self._other_calls[name] += yield from others.warmed(name, block, warm.call_ns)
             isolation.note_warm_up(key)
             watched.restore()
-            single = plan.cold or watched.has_streams
+            # a second call of a block would find what the first one left
+            single = plan.cold or (plan.restore and plan.number is None)
             calls = 1 if single else plan.number or planned_calls(target, warm.call_ns)
             spent = float(self.clocks.wall() - began)
             to_take = 0.0 if single or plan.number else target

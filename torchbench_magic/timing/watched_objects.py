@@ -169,11 +169,6 @@ class WatchedObjects:
         """What must run before each block; None where nothing must."""
         return self._before_block if self.inputs is not None or self._flush is not None else None
 
-    @property
-    def has_streams(self) -> bool:
-        """Iterators and the like are put back: a second call of one block would find them used up."""
-        return self.inputs is not None and bool(self.inputs.streams)
-
     def restore(self, *, is_last: bool = False) -> None:
         """Put back whatever was changed, with ``plan.restore``."""
         if self.inputs is not None:
