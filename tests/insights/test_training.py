@@ -290,6 +290,21 @@ def test_an_optimizer_that_has_no_better_form_or_takes_little_is_not_said(
     assert said(stepped(name, op, calls, seconds)) == []
 
 
+def test_what_a_closure_of_the_step_does_is_no_update() -> None:
+    frames = tree(
+        ROOT,
+        (0, "line", "In[1]:6", 10, 0.5, 0.0),
+        (1, "python", "Optimizer.step#AdamW.step", 10, 0.5, 0.05),
+        (2, "function", "closure", 10, 0.4, 0.1),
+        (3, "op", "aten::addmm", 4000, 0.3, 0.3),
+        (2, "op", "aten::add_", 400, 0.05, 0.05),
+    )
+    of_loop = rows(10, {"optimizer": 0.05})
+    (found,) = profile_of(of_loop, frames=frames, options=ProfileOptions()).insights
+    assert (found.kind, found.evidence["operations"]) == ("optimizer-loop", 400)
+    assert found.seconds == pytest.approx(0.1, rel=0.01)  # less what recording took
+
+
 def backward(added: int, took: dict[str, Any] | None = None, zeroed: int = 0, backwards: int = 1) -> Profile:
     frames = tree(
         ROOT,

@@ -569,7 +569,7 @@ def test_ordinary_bodies_say_nothing(body: str) -> None:
 def test_restore_leaves_logs_and_results_alone() -> None:
     log, out = [0], {"y": 1}
     body = "log.append(1)\nout['y'] = [1]\nclock.work(10)"
-    result = timed(FakeClock(), {"": body}, names={"log": log, "out": out}, restore=True, min_run_time=0.01)
+    timed(FakeClock(), {"": body}, names={"log": log, "out": out}, restore=True, min_run_time=0.01)
     assert len(log) > 10
     assert out == {"y": [1]}
 

@@ -373,6 +373,14 @@ def test_a_list_that_keeps_a_result_of_each_call_is_told_with_what_it_holds() ->
     assert [one.evidence for one in probe.clauses] == [f"`xs` grew to {PLAIN + 3 + put_to_the_test:,} items"]
 
 
+def test_a_list_that_was_put_back_has_room_as_one_that_grew_has() -> None:
+    kept, value = [1] * 1000, [0]
+    work_state._put(value, kept)
+    room = sys.getsizeof(value)
+    value.append(0)
+    assert (sys.getsizeof(value), value[:-1]) == (room, kept)
+
+
 def test_a_number_of_the_user_s_that_each_call_moves_on_is_told() -> None:
     setup = "class C: pass\nc = C(); c.k = 3\ndef f():\n    c.k += 1; clock.work(10)"
     probe, names = probed(setup, "f()")

@@ -90,7 +90,8 @@ def optimizer_loop(profile: Profile) -> list[Insight]:
 
 
 def _steps(profile: Profile) -> list[_Step]:
-    """The ranges of optimizers' steps in the call tree, with the operations below them; a caller stands before."""
+    """The ranges of optimizers' steps in the call tree, with the operations below them, but for those of a closure; a
+    caller stands before."""
     frames = profile.frames
     names = ("parent", "kind", "name", "source_id", "line", "thread", "calls", "wall_time", "self_time")
     columns = [frames[name].astype(object).where(frames[name].notna(), None).tolist() for name in names]
@@ -99,7 +100,10 @@ def _steps(profile: Profile) -> list[_Step]:
     for parent, kind, name, source_id, line, thread, calls, wall, own in zip(*columns, strict=True):
         above = of[parent] if parent >= 0 else None
         of.append(above)
-        if above is not None and kind == "op":
+        if above is not None and kind == "function":  # a closure that the step calls: its work is no update
+            above.seconds -= wall or 0.0
+            of[-1] = None
+        elif above is not None and kind == "op":
             above.ops += calls
             above.own += own or 0.0
             above.together += "_fused_" in name or "_foreach_" in name

@@ -274,7 +274,7 @@ class Comparison(Storable):
     @cached_property
     def of_this_kernel(self) -> tuple[int, ...]:
         """Rows that one session decided by less than ratios move from session to session; see `is_of_this_kernel`."""
-        judged = self._frame[["ratio", "verdict", "method"]].itertuples(index=False)
+        judged = self._frame[["ratio", "verdict", "method", "median"]].itertuples(index=False)
         return tuple(i for i, row in enumerate(judged) if is_of_this_kernel(*row))
 
     @property

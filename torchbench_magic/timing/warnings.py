@@ -17,7 +17,7 @@ from torchbench_magic.results import Doubt
 
 from .comparison import Comparison
 from .intervals import ALPHA
-from .process_ratios import FEWEST, SPREAD, assumes_normal, least_processes
+from .process_ratios import FEW_NS, FEWEST, SPREAD, assumes_normal, least_processes
 from .samples import Subject, are_speeds
 from .used_up import doubts_of_subjects
 from .verdict import CAUSES, VERDICTS, Void
@@ -245,8 +245,7 @@ def in_this_kernel(made: Comparison) -> Iterator[Doubt]:
         return
     text = (
         f"{row_names(made, rows)}: the difference may hold in this session only; memory addresses alone change a"
-        f" ratio by"
-        f" up to {SPREAD * 100:.0f} %, rarely by more."
+        f" ratio by up to {SPREAD * 100:.0f} %, or a call by {FEW_NS * 1e9:.0f} ns, rarely by more."
     )
     for row in rows:
         if own := made.subjects[row].own_inputs:

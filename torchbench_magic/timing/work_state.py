@@ -417,6 +417,8 @@ def _put(value: Any, kept: Any) -> None:
         value.cell_contents = kept[0]
     elif type(value) in (list, bytearray):
         value[:] = kept
+        value.append(0)  # makes room to grow, as what grew has: else the next call would have all of it copied
+        value.pop()
     elif type(value) in _DICTS:
         dict.clear(value)
         dict.update(value, kept)
