@@ -410,7 +410,7 @@ def test_a_profiler_that_was_never_started_does_not_keep_others_from_recording(
     profile("x + 1", globals={"x": torch.ones(3)})  # torch's libraries are loaded
     monkeypatch.setattr(torch.profiler.profile, "prepare_trace", fails_once)
     made = profile("x + 1", globals={"x": torch.ones(3)})
-    assert made.ops["op"].tolist()[0] == "aten::add"
+    assert "aten::add" in made.ops["op"].tolist()
     assert torch.profiler.profile.prepare_trace is theirs
 
 
