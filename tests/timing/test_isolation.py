@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import dataclasses
 import decimal
+import functools
 import gc
 import os
 import random
@@ -319,10 +321,27 @@ def test_where_one_alternative_leaves_gradients_and_another_one_none_each_finds_
     assert [d.kind for d in result.warnings if d.kind.startswith(("changes", "used-up"))] == []
 
 
-@pytest.mark.parametrize("makes", [torch.optim.SGD, torch.optim.Adam])
-def test_an_optimizer_that_finds_none_of_the_gradients_of_another_alternative_has_no_verdict(makes: Any) -> None:
+@pytest.mark.parametrize(
+    "makes",
+    [
+        torch.optim.SGD,
+        torch.optim.Adam,
+        functools.partial(torch.optim.SGD, momentum=0.9, weight_decay=0.5),
+        functools.partial(torch.optim.AdamW, weight_decay=0.5),
+    ],
+)
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_an_optimizer_that_finds_none_of_the_gradients_of_another_alternative_has_no_verdict(
+    makes: Any, is_trained: bool
+) -> None:
     w = torch.ones(3, requires_grad=True)
-    names = {**NAMES, "w": w, "opt": makes([w], lr=0.1)}
+    opt = makes([w], lr=0.1)
+    if is_trained:  # a step moves parameters without gradients from now on
+        w.sum().backward()
+        opt.step()
+        opt.zero_grad()
+    before, state = w.tolist(), copy.deepcopy(opt.state_dict())
+    names = {**NAMES, "w": w, "opt": opt}
     bodies = {"backward": "clock.work(10); w.sum().backward()", "step": "clock.work(1); opt.step(); opt.zero_grad()"}
     bodies["forward"] = "clock.work(5); w.sum()"
     result = timed(FakeClock(), bodies, names=names, number=1, repeat=20)
@@ -330,7 +349,10 @@ def test_an_optimizer_that_finds_none_of_the_gradients_of_another_alternative_ha
     assert "Calls of `step` found no gradients" in doubt.text
     assert result.frame["verdict"].tolist()[:2] == ["baseline", "undecided"]
     assert result.frame["verdict"].tolist()[2] == "faster"
-    assert w.tolist() == [1, 1, 1], "zeros stood for them"
+    assert w.tolist() == before, "zeros stood for them, and the step was put back"
+    assert repr(opt.state_dict()) == repr(state)
+    if not is_trained:  # then no call of the timing changed it
+        assert [d.kind for d in result.warnings if d.kind == "in-place" and "`w`" in d.text] == []
     assert not w._post_accumulate_grad_hooks, "and no hook is left"
 
 

@@ -28,6 +28,7 @@ from .comparison import Comparison
 from .identity import identifying_options
 from .isolation import Isolation, gradients_of
 from .plan import Counting, Plan
+from .restore import StateCopies
 from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Around, Entry, Rounds, planned_calls
 from .samples import Samples, Subject
 from .sweep import Point
@@ -93,6 +94,7 @@ class PointRun:
         self.wait = DeviceWait("cpu", set(), self.clocks.wall)
         self.isolation: Isolation | None = None
         self._trained: list[Any] = []  # tensors whose gradients are kept apart
+        self._in_place: tuple[Mapping[str, int], Counter[str]] | None = None
         # what is measured
         self.samples = Samples()
         self.subjects: list[Subject] = []
@@ -261,7 +263,13 @@ class PointRun:
             if name in self.probes:
                 isolation.enter(entry.measurement)
                 without = [self._trained[n] for n in isolation.without_gradients(entry.measurement)]
-                yield from self.probes[name].recorded_last(entry.calls_made, without)
+                yield from self.probes[name].recorded_last(entry.calls_made, without, self._copied)
+
+    def _copied(self) -> Callable[[], object]:
+        """Copy the state of tensors and optimizers; what puts it back."""
+        self._in_place = self._in_place or self._changed()  # what is put back changes in place too
+        copies = StateCopies(self.watched.versions.held.again())
+        return partial(copies.restore_all, is_last=True)
 
     def _rounds_of(self, entries: list[Entry], replanned: int = 0, *, held_up: bool = False) -> Rounds:
         assert self.isolation is not None
@@ -367,9 +375,7 @@ class PointRun:
     def _finish(self) -> None:
         self.code.leave()
         if not self.plan.restore:
-            calls = self._calls()
-            changed = self.watched.versions.changed(min(calls.values()))
-            self.warnings += in_place(changed, calls, self.watched.readers)
+            self.warnings += in_place(*(self._in_place or self._changed()), self.watched.readers)
         told = {label for name in self.task.bodies for _, label in self.watched.others.found(name)}
         self.warnings += self.watched.not_restored(told)
         if self.isolation is not None:
@@ -379,6 +385,11 @@ class PointRun:
         self.warnings += self._other_work()
         off = switched_off([self.task.setup_text, *(body.source for body in self.task.bodies.values())])
         self.warnings += [off] if off is not None else []
+
+    def _changed(self) -> tuple[Mapping[str, int], Counter[str]]:
+        """What calls changed in place until now, and how many there were."""
+        calls = self._calls()
+        return self.watched.versions.changed(min(calls.values())), calls
 
     def _calls(self) -> Counter[str]:
         """Alternative -> all calls that were made of it."""

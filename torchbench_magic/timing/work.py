@@ -496,20 +496,24 @@ class Probe:
             yield BlockRequest(self.block, 0, 1, is_tried=True)
             self.calls += 1
 
-    def recorded_last(self, plain: int, without: Sequence[Any] = ()) -> Steps[None]:
+    def recorded_last(
+        self, plain: int, without: Sequence[Any] = (), copied: Callable[[], Callable[[], object]] | None = None
+    ) -> Steps[None]:
         """The call after the samples, for which so many were made, and what is known then.
 
         Args:
             without: tensors that have no gradient here, and one after calls of another alternative.
+            copied: copies the state of tensors and optimizers; gives what puts it back.
         """
         self._plain = plain
         is_open = self.finding is None or not self.finding.voids  # a doubt may become more
         if is_open:
             yield from self._call_in_front()
         if is_open and self._works[-1].wall <= self.long and (yield from self.recorded(is_tried=True)) != FAILED:
-            self.finding = (yield from self._judged()) or (yield from self._by_gradients(without)) or self.finding
-            found = [(yield from self._by_names(self._works[-1].left)), self._grown()]
-            self.clauses = [one for one in found if one is not None]
+            found = (yield from self._judged()) or (yield from self._by_gradients(without, copied))
+            self.finding = found or self.finding
+            clauses = (yield from self._by_names(self._works[-1].left)), self._grown()
+            self.clauses = [one for one in clauses if one is not None]
         self.forget()
 
     @contextlib.contextmanager
@@ -710,13 +714,16 @@ class Probe:
         times = f"{seconds_text(anew)} a call, and {seconds_text(on)} one that goes on from what it leaves"
         return Finding(PUT_BACK, f"{names} put back before each call: {times}")
 
-    def _by_gradients(self, without: Sequence[Any]) -> Steps[Finding | None]:
+    def _by_gradients(
+        self, without: Sequence[Any], copied: Callable[[], Callable[[], object]] | None
+    ) -> Steps[Finding | None]:
         """Whether a call that makes no gradients itself would run other operators if it found those of another
-        alternative, as an optimizer's step does. Zeros stand for them, of which a step moves no parameter."""
+        alternative, as an optimizer's step does. Zeros stand for them; what the call did is put back."""
         import torch
 
-        if not without:
+        if not without or copied is None:
             return None
+        put_back = copied()
         made: list[Any] = []
         hooks = [tensor.register_post_accumulate_grad_hook(made.append) for tensor in without]
         for tensor in without:
@@ -727,6 +734,7 @@ class Probe:
             for tensor, hook in zip(without, hooks, strict=True):
                 hook.remove()
                 tensor.grad = None
+            put_back()
         found, known = self._works.pop(), {key[0] for work in self._works for key in work.operators}
         keys = [key for key in found.operators if key[0] not in known]
         if reading == FAILED or made or not keys:
