@@ -177,12 +177,13 @@ def parts(profile: Profile) -> dict[str, int]:
 
 @pytest.mark.slow
 def test_activations_make_up_the_peak_of_a_large_batch() -> None:
-    profile, (said,) = peak_of_cell("batch", LARGE, STEP)
+    profile, said = peak_of_cell("batch", LARGE, STEP)
     found = parts(profile)
+    assert len(said) == 1, f"{found}; {[doubt.kind for doubt in profile.warnings]}"
     assert found["activations"] == 10 * 1024 * 512 * 4  # of each ReLU its result, which the layer above saves too
     assert found["parameters"] == 10 * (512 * 512 + 512) * 4
-    assert "activations" in said.text
-    assert "checkpoint" in (said.cures[0].code or "")
+    assert "activations" in said[0].text
+    assert "checkpoint" in (said[0].cures[0].code or "")
 
 
 def test_the_parts_add_up_to_the_peak_and_what_was_there() -> None:

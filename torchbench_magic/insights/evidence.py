@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 LEAST_SHARE = 0.05
 """Of the wall time: below it nothing is said. Single runs differ by a few per cent (see `timing.intervals`), and who
 saves less than that would not see it."""
-_ADDED = 0.95
-"""Of the measured time, without recording: from there on the difference is not seen."""
+ALIKE = 0.9
+"""Of the measured time, without recording: from there on sentences speak of the measured time alone."""
 LEAST_SECONDS = 1e-3
 """At stake, in seconds: what takes less in all is a run too short to say where its time goes."""
 
@@ -34,8 +34,10 @@ def stake_text(seconds: float, wall: float, measured: float = 0.0) -> str:
         measured: the wall time that is shown; where recording added to it, the sentence says what its per cent are of.
     """
     of = "time"
-    if measured > 0 and wall < _ADDED * measured:
+    if measured > 0 and wall < ALIKE * measured:
         of = f"at most {units.seconds_text(wall, digits=2)} that it takes without recording"
+    elif measured > 0:
+        wall = measured
     return f"up to {units.seconds_text(seconds, digits=2)} ({units.percent(seconds / wall)} % of the {of})"
 
 

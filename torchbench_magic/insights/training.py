@@ -27,7 +27,7 @@ from torchbench_magic.profiling.sources import call_name, place_in
 from torchbench_magic.profiling.trace import Trace, busy_stretches, host_waits
 from torchbench_magic.results import CodeLine, Cure, Insight
 
-from .evidence import LEAST_SECONDS, LEAST_SHARE, line_named, recorded_lines, stake_text
+from .evidence import ALIKE, LEAST_SECONDS, LEAST_SHARE, line_named, recorded_lines, stake_text
 
 # ---- loop_facts ------------------------------------------------------------------------------------------------------
 # What the kinds of a training loop share: its steps, the lines of its phases, and when nothing may be said of it.
@@ -228,7 +228,8 @@ def input_bound(profile: Profile) -> list[Insight]:
     where workers start anew again and again; below 30 % where it was not seen what keeps the batch; on a device, where
     waiting may be hidden by work that goes on; where recording took most of the time, unless half of what is left is
     input even if all that recording added is in it.
-    Seconds at stake: all input, since a loader beside the loop can have the batch ready.
+    Seconds at stake: all input, since a loader beside the loop can have the batch ready; without what recording added,
+    where that is seen.
     """
     facts = loop_facts(profile)
     if facts is None or facts.steps < FEWEST_STEPS or _is_on_device(profile):
@@ -250,10 +251,13 @@ def input_bound(profile: Profile) -> list[Insight]:
     is_explained = restarts or inner is not None or (work.count > 0 and work.busy >= _BUSY)
     if not is_explained and share < LEAST_UNEXPLAINED:
         return []
+    if wall >= ALIKE * facts.wall:  # so that it adds up with what is shown of the run
+        seconds, wall = waited, facts.wall
+    share = seconds / wall
     where = lines[0][0]
     is_outside = float(rows["loader_seconds"].fillna(rows["seconds"]).sum()) < _MOST * waited
     said, cures = _why(work, inner, inner_share, restarts=restarts, is_outside=is_outside)
-    text = f"`{where}` waits for input, {stake_text(seconds, wall)}{said}."
+    text = f"`{where}` waits for input, {stake_text(seconds, wall, facts.wall)}{said}."
     evidence: dict[str, object] = {
         "steps": facts.steps,
         "seconds_of_input": waited,

@@ -179,6 +179,7 @@ def _profile_in_shell(cell: LeakCell, options: str) -> Profile:
         shell.run_line_magic("unload_ext", "torchbench_magic")
         shell.reset(new_session=False)
         shell.history_manager.end_session()
+        shell.last_execution_result = shell.InteractiveTB.tb = shell.SyntaxTB.tb = None  # they outlive the shell
         InteractiveShell.clear_instance()
         _forget_errors()
         gc.collect()
