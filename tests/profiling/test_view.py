@@ -87,13 +87,13 @@ def recorded(*times: tuple[float, float], on_none: float = 0.0, **changes: Any) 
     [
         pytest.param(
             recorded((0.6, 0.02), (0.4, 0.0)),
-            "In[2]:1 takes 60 % of the time (0.600 of 1.00 s), nearly all of it in NumPy or Python",
+            "In[2]:1 takes 60 % of the time (0.600 of 1.00 s), nearly all of it outside torch",
             id="little was added",
         ),
         pytest.param(
             recorded((0.35, 0.3), (0.25, 0.2), (0.4, 0.0)),
-            "In[2]:3 takes 53 to 100 % of the time without the profiler (with it: 0.400 of 1.00 s), nearly all of it in"
-            " NumPy or Python",
+            "In[2]:3 takes 53 to 100 % of the time without the profiler (with it: 0.400 of 1.00 s), nearly all of it"
+            " outside torch",
             id="the same line, and the bounds of its share",
         ),
         pytest.param(
@@ -114,24 +114,24 @@ def recorded(*times: tuple[float, float], on_none: float = 0.0, **changes: Any) 
         ),
         pytest.param(
             recorded((0.7, 0.05), (0.3, 0.05)),
-            "In[2]:1 takes 70 % of the time (0.700 of 1.00 s), nearly all of it in NumPy or Python",
+            "In[2]:1 takes 70 % of the time (0.700 of 1.00 s), nearly all of it outside torch",
             id="the share may be what was recorded",
         ),
         pytest.param(
             recorded((0.75, 0.6), (0.0, 0.0), (0.25, 0.0), unprofiled_time=0.3),
-            "In[2]:3 takes 67 to 100 % of the time without the profiler (with it: 0.250 of 1.00 s), nearly all of it in"
-            " NumPy or Python",
+            "In[2]:3 takes 67 to 100 % of the time without the profiler (with it: 0.250 of 1.00 s), nearly all of it"
+            " outside torch",
             id="what --twice measured decides",
         ),
         pytest.param(
             recorded((1.0, 0.9)),
-            "In[2]:1 takes 100 % of the time (1.00 of 1.00 s), nearly all of it in NumPy or Python",
+            "In[2]:1 takes 100 % of the time (1.00 of 1.00 s), nearly all of it outside torch",
             id="the only line",
         ),
         pytest.param(
             recorded((0.6, float("nan")), (0.4, float("nan")), options=ProfileOptions(host_memory=True)),
             "In[2]:1 takes 60 % of the time with --host-memory, which slows Python (0.600 of 1.00 s), nearly all of it"
-            " in NumPy or Python",
+            " outside torch",
             id="what tracemalloc costs nobody knows",
         ),
     ],
@@ -150,7 +150,7 @@ def test_the_sentence_names_no_line_that_may_be_the_first_since_it_waited_for_a_
     held_up = Doubt("busy", "Busy machine.", "", {"waited": waited, "threads": 2, "wall_time": 1.0})
     said = plain(view.document(recorded((0.65, 0.0), (0.25, 0.0), (0.1, 0.0), warnings=[held_up])).sentence)
     assert said == (
-        "In[2]:1 takes 65 % of the time (0.650 of 1.00 s), nearly all of it in NumPy or Python"
+        "In[2]:1 takes 65 % of the time (0.650 of 1.00 s), nearly all of it outside torch"
         if is_known
         else "which line takes the most time is not known: In[2]:1 (0.650 of 1.00 s) and In[2]:2 (0.250 of 1.00 s)"
         " differ by less than a thread waited for a core, 600 ms"
@@ -241,7 +241,7 @@ def test_a_trace_that_does_not_say_its_threads_gets_none_in_the_footer() -> None
 def test_the_sentence_says_when_the_time_is_outside_torch() -> None:
     only_python = [row for row in LINES if row[1] == 9]
     sentence = plain(view.document(profile_of(lines=only_python, memory=False)).sentence)
-    assert sentence == "In[2]:9 takes 99 % of the time (724 of 732 ms), nearly all of it in NumPy or Python"
+    assert sentence == "In[2]:9 takes 99 % of the time (724 of 732 ms), nearly all of it outside torch"
 
 
 def test_the_sentence_states_the_split_where_neither_part_is_nearly_all() -> None:
@@ -265,7 +265,7 @@ def test_the_sentence_states_the_split_where_neither_part_is_nearly_all() -> Non
     )
     profile = Profile(lines=lines, ops=frame_of(OP_COLUMNS, {}), wall_time=4.58, num_threads=1, source_id="ab")
     assert plain(view.document(profile).sentence) == (
-        "In[115]:4 takes 99 % of the time (4.55 of 4.58 s), 1.82 s in torch and 2.73 s in NumPy or Python"
+        "In[115]:4 takes 99 % of the time (4.55 of 4.58 s), 1.82 s in torch and 2.73 s outside it"
     )
     opened = dataclasses.replace(profile, libraries=(("ab", 4, "trainers.loop"),))
     assert plain(view.document(opened).sentence).endswith("; more with --lines-of trainers.loop")

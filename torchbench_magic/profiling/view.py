@@ -352,14 +352,14 @@ def _split(cost: float, python: float, backward: float) -> str:
     """What of a line's seconds is torch and what is not; ``backward`` is what it caused elsewhere."""
     if backward > 0.1 * cost:
         said = ", forward and backward"
-        return said + (f", {units.seconds_text(python)} of it in NumPy or Python" if python > 0.1 * cost else "")
+        return said + (f", {units.seconds_text(python)} of it outside torch" if python > 0.1 * cost else "")
     if not cost:
         return ""
     if python >= _NEARLY_ALL * cost:
-        return ", nearly all of it in NumPy or Python"
+        return ", nearly all of it outside torch"
     if cost - python >= _NEARLY_ALL * cost:
         return ", nearly all of it in torch"
-    return f", {units.seconds_text(cost - python)} in torch and {units.seconds_text(python)} in NumPy or Python"
+    return f", {units.seconds_text(cost - python)} in torch and {units.seconds_text(python)} outside it"
 
 
 def _waits(profile: Profile, top: Mapping[str, Any], cost: float) -> str:
