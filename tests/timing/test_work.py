@@ -160,6 +160,30 @@ CELLS = [
         "clock.work(10 * sum(p.grad is not None for p in ps) + 10)\nopt.zero_grad()",
     ),
     (
+        "time",
+        "the first call took 5.0. ms, later ones less than 20.0 µs; `ready._flag` was False, then True",
+        "import threading; ready = threading.Event()",
+        "clock.wait(0 if ready.is_set() else 5000)\nready.set()",
+    ),
+    (
+        "time",
+        "it took less than 20.0 µs, later ones wait for 5.0. ms; `slots._value` was 3, then 0",
+        "import threading; slots = threading.Semaphore(3)",
+        "clock.wait(0 if slots.acquire(blocking=False) else 5000)",
+    ),
+    (
+        "time",
+        "it took less than 20.0 µs, later ones wait for 5.0. ms",
+        "import threading; lock = threading.Lock()",
+        "clock.wait(0 if lock.acquire(blocking=False) else 5000)",
+    ),
+    (
+        "less",
+        "a call takes 12.0 µs from .*, and 4.00 µs from the present one",
+        "xs = [2, 1]",
+        "clock.work(12 if xs[0] > xs[1] else 4)\nxs.sort()",
+    ),
+    (
         "part",
         "`net.training` was True, then False",
         "net = torch.nn.Dropout(); x = torch.ones(8)",
@@ -180,6 +204,10 @@ QUIET = [
     ("a = np.ones(5)", "a *= 2"),
     ("g = iter(int, 1)", "next(g)"),
     ("import gc; gc.collect()", "gc.collect(0)"),
+    ("", "clock.wait(5000)"),
+    ("import threading; lock = threading.Lock()", "with lock:\n    clock.wait(5000)"),
+    ("xs = [2, 1]", "clock.work(5 if xs[0] > xs[1] else 4)\nxs.sort()"),  # 1 µs is not told apart
+    ("d = {'n': 0}", "clock.wait(5000 if d['n'] % 303 == 302 else 100); d['n'] += 1"),  # the last, by chance
     ("d = {'n': 0}", "clock.work(5000 if d['n'] % 100 == 0 else 100); d['n'] += 1"),  # now and then
     ("d = {'n': 0}", "clock.work(100); d['n'] += 1"),
     ("w = torch.ones(9, 9); n = [0]", "with torch.set_grad_enabled(n[0] == 0):\n    w @ w\nn[0] += 1"),  # no graph
@@ -200,6 +228,8 @@ def counted_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def probed(setup: str, body: str, plain: int = PLAIN, **more: Any) -> tuple[Probe, dict[str, Any]]:
     """The probe of a body after ``plain`` calls, and the names that it ran with."""
     clock = FakeClock()
+    ticks = work.time.thread_time
+    work.time.perf_counter = lambda: ticks() + (clock.wall_ns - clock.cpu_ns) / 1e9  # what it waited comes on top
     names: dict[str, Any] = {"torch": torch, "np": np, "clock": clock, "x": 1.0, "__name__": "__main__"} | more
     for name, text in (("<setup>", setup), ("<cell>", body)):
         linecache.cache[name] = (len(text), None, text.splitlines(True), name)

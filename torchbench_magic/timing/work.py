@@ -74,6 +74,10 @@ call did what later ones do not."""
 NOISE, COLD, WAITED = 2e-5, 5e-5, 1e-3
 """Seconds that are not told apart, since a single call finds its caches cold; that the Python of a cold operator counts
 for at most; from which a line waited."""
+SHORT, TURNS = 2e-6, 20
+"""Seconds that are not told apart by the shortest of so many calls."""
+FAR = 20.0
+"""Times as long, by the time alone, as is no chance."""
 _LARGE = 1e15
 """A number that is not shown any more."""
 PUT_BACK, GROWN = "put-back", "grown"
@@ -111,6 +115,7 @@ class Work:
         is_compiled: functions ran that the compiler would have compiled elsewhere.
         imported: modules.
         wall, cpu: seconds of the call, and of the processor, without what the recording took.
+        waited: seconds that its lines waited, for anything but a core.
         before: what was there.
         gave: name -> what it was bound to; `VALUE` the value of the code.
         left: of names that are put back before each call, what it bound them to.
@@ -131,6 +136,7 @@ class Work:
     imported: int = 0
     wall: float = 0.0
     cpu: float = 0.0
+    waited: float = 0.0
     before: dict[str, Seen] = field(default_factory=dict)
     gave: dict[str, Seen] = field(default_factory=dict)
     left: dict[str, Any] = field(default_factory=dict)
@@ -141,6 +147,11 @@ class Work:
         """Elements that operators touched, lines that ran, calls into libraries."""
         touched = sum(self.elements[key] * n for key, n in self.operators.items())
         return touched, sum(self.lines.values()), self.library
+
+    @property
+    def took(self) -> float:
+        """Seconds, without those in which others had the core."""
+        return self.cpu + self.waited
 
 
 class _Lines:
@@ -219,7 +230,9 @@ class _Lines:
         took = cpu - self._cpu
         if wall - self._wall - took > WAITED:  # it waited, or others took the core from it
             before, self._lost = self._lost, _preempted()
-            took = took if self._lost > before else wall - self._wall
+            if self._lost == before:
+                self.work.waited += wall - self._wall - took
+                took = wall - self._wall
         if (at := on or self.stack[-1]) is not None:
             self.work.seconds[at] = self.work.seconds.get(at, 0.0) + took
         self._cpu, self._wall = cpu, wall
@@ -559,7 +572,7 @@ class Probe:
             found = None  # chance: the work of a call is not always the same
         if not (found and found.voids) and self._before is None and (len(self._works) < 4 or self._moving):
             found = (yield from self._by_test()) or found
-        return found or self._by_what_it_gave() or self._by_time()
+        return found or self._by_what_it_gave() or self._by_time() or (yield from self._by_waiting())
 
     @property
     def _first(self) -> Work:
@@ -685,7 +698,7 @@ class Probe:
         rises = bool(moving) and present > before
         if not settled and not rises and all(is_number(self._later[-1].before[k]) for k in moving):
             return None  # a counter that decides what is done now and then
-        if abs(before - present) <= NOISE or max(pair) <= (MORE if rises else ONCE) * min(pair):
+        if max(pair) <= (MORE if rises else ONCE) * min(pair):
             return None
         text = (
             f"a call takes {seconds_text(before)} from the state that setup left, and {seconds_text(present)} from the"
@@ -708,7 +721,7 @@ class Probe:
         if (pair := (yield from self._timed_from(states))) is None:
             return None
         on, anew = pair
-        if abs(on - anew) <= NOISE or max(pair) <= (MORE if on > anew else ONCE) * min(pair):
+        if max(pair) <= (MORE if on > anew else ONCE) * min(pair):
             return None
         names = " and ".join(f"`{name}`" for name in sorted(left)[:3])
         times = f"{seconds_text(anew)} a call, and {seconds_text(on)} one that goes on from what it leaves"
@@ -760,10 +773,14 @@ class Probe:
         return None
 
     def _timed_from(self, states: Sequence[Callable[[], None]]) -> Steps[tuple[float, float] | None]:
-        """Seconds of a call from each of two states, in turns, the shortest of three; None where one raised."""
+        """Seconds of a call from each of two states, in turns, the shortest of three, or of `TURNS` of calls that are
+        far apart and short; None where one raised, or where they are not told apart."""
         times: tuple[list[float], list[float]] = ([], [])
+        few = 3 if self._first.cpu < self.long / 5 else 2
         try:
-            for _ in range(3 if self._first.cpu < self.long / 5 else 2):
+            for turn in range(TURNS):
+                if turn >= few and not SHORT < abs(min(times[0]) - min(times[1])) <= NOISE:
+                    break
                 for put_back, into in zip(states, times, strict=True):
                     put_back()
                     wall, cpu = yield BlockRequest(self.block, 0, 1, is_tried=True)
@@ -774,7 +791,8 @@ class Probe:
                     into.append((cpu if cpu > wall / 10 else wall) / 1e9)
         finally:
             states[-1]()
-        return min(times[0]), min(times[1])
+        pair = min(times[0]), min(times[1])
+        return pair if abs(pair[0] - pair[1]) > (SHORT if len(times[0]) == TURNS else NOISE) else None
 
     def _by_what_it_gave(self) -> Finding | None:
         """Whether what the first call gave is empty in all later ones, or an iterator has nothing left."""
@@ -805,10 +823,10 @@ class Probe:
             sizes = [work.before[k].size for work in later]
             if k in was and was[k].kind == OF_PROCESS and sizes[-1] > sizes[0]:
                 return Finding("part", f"the number of {k} grows with every call, from {sizes[0]:,} to {sizes[-1]:,}")
-        usual = sorted(work.cpu for work in later)[len(later) // 2]
+        usual = self._usual
         if first.imported:
             return None
-        ratio, fewer = first.cpu / max(usual, NOISE), max(work.library for work in later)
+        ratio, fewer = first.took / max(usual, NOISE), max(work.library for work in later)
         if first.library > 1000 and first.library > 20 * fewer:
             times = f"{first.library:,} times in the first call and {fewer:,} in later ones"
             return Finding("time", f"functions of Python libraries were called {times}")
@@ -816,12 +834,34 @@ class Probe:
             k in was and was[k][:2] == later[0].before.get(k, (0, 0))[:2] and isinstance(was[k].size, tuple)
             for k in settled
         )
-        told = f"the first call took {seconds_text(first.cpu)}, later ones {seconds_text(usual)}{self._cause(settled)}"
-        if not first.operators and first.cpu > 1e-3 and ((ratio > 20 and settled) or (ratio > 4 and values)):
+        later_took = seconds_text(usual) if usual > NOISE else f"less than {seconds_text(NOISE)}"
+        told = f"the first call took {seconds_text(first.took)}, later ones {later_took}{self._cause(settled)}"
+        if not first.operators and first.took > WAITED and ((ratio > FAR and settled) or (ratio > 4 and values)):
             return Finding("time", told)
         if first.wall > 1 and ratio > 1000:
             return Finding("time", f"{told}, and nothing seen explains it")
         return None
+
+    @property
+    def _usual(self) -> float:
+        """Seconds of a later call, the median."""
+        return sorted(work.took for work in self._later)[len(self._later) // 2]
+
+    def _by_waiting(self) -> Steps[Finding | None]:
+        """Whether calls wait for what the first one still found, as those of a lock that nobody releases."""
+        first, last = self._first, self._works[-1]
+        if last.waited < FAR * max(first.took, NOISE) or last.waited < WAITED or last.wall > self.long:
+            return None
+        for _ in range(2):  # it may have been chance
+            mark = len(self._works)
+            reading = yield from self.recorded(is_tried=True)
+            again = self._works[mark:]
+            del self._works[mark:]
+            if reading == FAILED or again[0].waited < last.waited / 2:
+                return None
+        took = seconds_text(first.took) if first.took > NOISE else f"less than {seconds_text(NOISE)}"
+        cause = self._cause(self._moving or self._settled)
+        return Finding("time", f"it took {took}, later ones wait for {seconds_text(last.waited)}{cause}")
 
     def _cause(self, labels: Sequence[str]) -> str:
         """The likely reason, of what the first call left changed: a switch, a size, a value."""
