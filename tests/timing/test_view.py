@@ -26,7 +26,7 @@ from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.levers_view import levers_recommended, recommended, trial_sentence
 from torchbench_magic.timing.reports import facts, repeat_cell
 from torchbench_magic.timing.samples import Trial
-from torchbench_magic.timing.verdict_words import Judged
+from torchbench_magic.timing.verdict_words import SaidRow
 from torchbench_magic.timing.view import document
 from torchbench_magic.timing.warnings import doubts_of, in_this_kernel
 
@@ -48,8 +48,8 @@ def said(document: Document) -> str:
     return plain(document.sentence)
 
 
-def judged(name: str, *verdicts_and_ratios: tuple[str, float]) -> list[Judged]:
-    return [Judged(name, ratio, ratio * 0.996, ratio * 1.004, verdict) for verdict, ratio in verdicts_and_ratios]
+def judged(name: str, *verdicts_and_ratios: tuple[str, float]) -> list[SaidRow]:
+    return [SaidRow(name, ratio, ratio * 0.996, ratio * 1.004, verdict) for verdict, ratio in verdicts_and_ratios]
 
 
 def test_the_sentence_begins_with_the_alternative_that_is_faster_everywhere() -> None:
@@ -69,17 +69,17 @@ def test_the_sentence_begins_with_the_alternative_that_is_faster_everywhere() ->
         (judged("b", ("slower", 1.25)), "b takes 1.25 times as long as a (1.245 … 1.255)"),
         (judged("b", ("same", 1.0), ("same", 1.0)), "b takes the same time as a at both points"),
         (judged("b", ("undecided", 1.02)), "b against a is undecided"),
-        ([Judged("b", 1.4, 1.02, 241.0, "slower")], "b takes 1.4 times as long as a (1.02 … 241)"),
-        ([Judged("b", 2.0, 0.0, math.inf, "undecided", "it waited")], "b against a is undecided: it waited"),
+        ([SaidRow("b", 1.4, 1.02, 241.0, "slower")], "b takes 1.4 times as long as a (1.02 … 241)"),
+        ([SaidRow("b", 2.0, 0.0, math.inf, "undecided", "it waited")], "b against a is undecided: it waited"),
         (
-            [Judged(name, 2.0, 0.0, math.inf, "undecided", why) for name, why in (("b", "x"), ("c", "x"), ("d", "y"))],
+            [SaidRow(name, 2.0, 0.0, math.inf, "undecided", why) for name, why in (("b", "x"), ("c", "x"), ("d", "y"))],
             "b and c against a are undecided: x; d is undecided: y",
         ),
         (judged("b", ("faster", 0.5), ("slower", 1.5)), "b against a: 1 faster, 1 slower"),
         (judged("b", ("", 1.0)), "b against a is not judged"),
     ],
 )
-def test_every_verdict_has_its_own_words(points: list[Judged], sentence: str) -> None:
+def test_every_verdict_has_its_own_words(points: list[SaidRow], sentence: str) -> None:
     assert plain(verdict_words.sentence(points, "a")) == sentence
 
 
@@ -90,14 +90,14 @@ def test_many_alternatives_are_counted_and_not_all_named() -> None:
 
 def test_alternatives_that_take_the_same_time_share_a_clause() -> None:
     def same(count: int) -> str:
-        points = [Judged(f"a{nth}", 1.0, 0.995, 1.005, "same") for nth in range(1, count + 1)]
+        points = [SaidRow(f"a{nth}", 1.0, 0.995, 1.005, "same") for nth in range(1, count + 1)]
         return plain(verdict_words.sentence(points, "a0"))
 
     assert same(1) == "a1 takes the same time as a0"
     assert same(2) == "a1 and a2 take the same time as a0"
     assert same(4) == "a1, a2, a3 and a4 take the same time as a0"
     assert same(8) == "a1, a2, a3 and 5 more take the same time as a0"
-    mixed = [Judged("b", 0.5, 0.49, 0.51, "faster"), *(Judged(name, 1.0, 0.995, 1.005, "same") for name in "cd")]
+    mixed = [SaidRow("b", 0.5, 0.49, 0.51, "faster"), *(SaidRow(name, 1.0, 0.995, 1.005, "same") for name in "cd")]
     assert plain(verdict_words.sentence(mixed, "a")).endswith("; c and d take the same time")
 
 
@@ -345,7 +345,7 @@ def test_a_figure_never_seems_to_lie_outside_of_its_own_interval(seed: int) -> N
         value, width = 10 ** drawn.uniform(-1.5, 1.5), 10 ** drawn.uniform(-4.5, -0.5)
         low, high = value * (1 - width * drawn.random()), value * (1 + width * drawn.random())
         verdict = "slower" if value > 1 else "faster"
-        said = plain(verdict_words.sentence([Judged("b", value, low, high, verdict)], "a"))
+        said = plain(verdict_words.sentence([SaidRow("b", value, low, high, verdict)], "a"))
         figure, ends = re.fullmatch(r"b (?:is|takes) (\S+) times as (?:fast|long) as a \((.*)\)", said).groups()  # type: ignore[union-attr]
         assert units.reads_within(figure, ends), said
 
@@ -362,13 +362,13 @@ def test_a_median_never_seems_to_lie_outside_of_its_own_interval() -> None:
 
 def test_without_a_common_baseline_each_is_said_to_be_compared_with_its_own() -> None:
     points = [
-        Judged("a in two", 1.5, 1.4, 1.6, "slower", base="a in one"),
-        Judged("b in two", 1, 0.5, 2, "undecided", base="b in one"),
+        SaidRow("a in two", 1.5, 1.4, 1.6, "slower", base="a in one"),
+        SaidRow("b in two", 1, 0.5, 2, "undecided", base="b in one"),
     ]
     assert plain(verdict_words.sentence(points, None)) == (
         "a in two takes 1.50 times as long as a in one (1.40 … 1.60); b in two against b in one is undecided"
     )
-    same = [Judged(f"{name} in two", 1, 0.99, 1.01, "same", base=f"{name} in one") for name in "ab"]
+    same = [SaidRow(f"{name} in two", 1, 0.99, 1.01, "same", base=f"{name} in one") for name in "ab"]
     assert plain(verdict_words.sentence(same, None)) == (
         "a in two takes the same time as a in one; b in two takes the same time as b in one"
     )

@@ -97,8 +97,8 @@ def _between_envs(whole: Comparison) -> Mapping[int, Unpaired]:
 
 def _single(whole: Comparison, row: int) -> Single:
     inner = median_interval(whole.call_times(row), ALPHA / 2)
-    known, is_loaded = whole.known_range(row), is_load_known(whole, row)
-    return Single(inner.median, max(inner.low, 0.0), inner.high, known, is_loaded, is_held_up(whole, row))
+    known, load_known = whole.known_range(row), is_load_known(whole, row)
+    return Single(inner.median, max(inner.low, 0.0), inner.high, known, load_known, is_held_up(whole, row))
 
 
 def _undecided(whole: Comparison) -> Iterator[Doubt]:

@@ -43,6 +43,7 @@ from torchbench_magic.show.table import (
 
 from .ops_view import STEP_RANGE, grouped, op_text, shapes_text
 from .profile import Profile
+from .schema import LINE_COLUMNS
 from .trace import Source
 
 # ---- inside_line -----------------------------------------------------------------------------------------------------
@@ -465,9 +466,9 @@ def _totals(seen: Annotated) -> Iterator[Row]:
 
 
 def _total(own: pd.Series, scale: units.Scale) -> Cell:
-    """Sums of times with every digit that the column has, the peak of peaks."""
+    """Sums of times with every digit that the column has, the most of what is not added up."""
     name = str(own.name)
-    if name.endswith("peak"):
+    if LINE_COLUMNS[name].combined == "max":
         return Cell(units.number(float_or_none(own.max()), scale))
     digits = None if name.endswith("_time") else 3
     strong = name in ("self_cpu_time", "python_time")

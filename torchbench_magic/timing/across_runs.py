@@ -789,9 +789,9 @@ class _Rows:
     def _single(self, row: int) -> Single:
         """The time of a row by itself, and how far it can be trusted to come again."""
         inner = median_interval(self._whole.call_times(row), ALPHA / 2)
-        loaded = is_load_known(*self._homes[row])
+        load_known = is_load_known(*self._homes[row])
         known, held_up = self._whole.known_range(row), is_held_up(*self._homes[row])
-        return Single(inner.median, max(inner.low, 0.0), inner.high, known, loaded, held_up)
+        return Single(inner.median, max(inner.low, 0.0), inner.high, known, load_known, held_up)
 
     def _marked(self, found: dict[int, Unpaired]) -> dict[int, Unpaired]:
         """Mark the rows that others are compared with, but for those that are the baseline of their own run."""

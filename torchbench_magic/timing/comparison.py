@@ -29,14 +29,14 @@ from .samples import (
     blocks_of,
     detail,
     frame_columns,
-    judgement,
     paired_rounds,
+    ratio_cells,
     seen,
     with_compile_times,
     with_trials,
 )
 from .verdict import RUNS, SPAN, Evidence, Range, Ruling, Unpaired, Void, judged, range_of_windows, rounds_to_decide
-from .voids import JudgedRatio, apart_by_work, judged_rounds, row_void, unlike_blocks
+from .voids import IntervalOfRounds, apart_by_work, interval_of_rounds, row_void, unlike_blocks
 
 if TYPE_CHECKING:
     from torch.utils.benchmark import Measurement
@@ -169,9 +169,9 @@ class Comparison(Storable):
         return next((i for i in rows if self.subjects[i].description == self.baseline), None)
 
     @cached_property
-    def _judged(self) -> dict[int, JudgedRatio]:
+    def _intervals(self) -> dict[int, IntervalOfRounds]:
         """Row -> what its rounds, or processes, say of its ratio to the baseline."""
-        pairs: dict[int, Callable[[float], JudgedRatio]] = {}
+        pairs: dict[int, Callable[[float], IntervalOfRounds]] = {}
         for rows in self.groups.values():
             base = self._baseline_of(rows)
             if base is None:
@@ -183,12 +183,14 @@ class Comparison(Storable):
                     pairs[i] = partial(self._over_processes.judged, i, base)
                 else:
                     cores = self.cores_of(i)
-                    pairs[i] = partial(judged_rounds, *self._paired(i, base), self.subjects[i], cores, self.margin, i)
+                    pairs[i] = partial(
+                        interval_of_rounds, *self._paired(i, base), self.subjects[i], cores, self.margin, i
+                    )
         excluded = lambda level: sum(i.low > 0 or i.high < 0 for i in (one(level).interval for one in pairs.values()))
         level = holm_level(excluded, max(self.family, len(pairs)))
         return {i: self._unless_stalled(i, one(level), level) for i, one in pairs.items()}
 
-    def _unless_stalled(self, row: int, found: JudgedRatio, level: float) -> JudgedRatio:
+    def _unless_stalled(self, row: int, found: IntervalOfRounds, level: float) -> IntervalOfRounds:
         """What is left of it where the typical block of a side waited for a core."""
         base = self._baseline_of(self.beside(row))
         void = self.stalled.get(row) or (self.stalled.get(base) if base is not None else None)
@@ -196,8 +198,8 @@ class Comparison(Storable):
             return found
         ranges = apart_by_work(self._blocks[row], self._blocks[base], self.subjects[row], level)
         if ranges is not None:
-            return JudgedRatio(ranges, found.number, by_ranges=True)
-        return JudgedRatio(found.interval, found.number, void)
+            return IntervalOfRounds(ranges, found.number, by_ranges=True)
+        return IntervalOfRounds(found.interval, found.number, void)
 
     def _paired(self, row: int, base: int) -> tuple[Floats, tuple[Floats, Floats]]:
         """Of each round in which both rows took part, the log ratio with the effect of the order taken out, and the
@@ -239,7 +241,7 @@ class Comparison(Storable):
 
     @cached_property
     def voids(self) -> Mapping[int, Void]:
-        """Row -> why its ratio decides nothing, by the run's own numbers."""
+        """Row -> why its ratio decides nothing, of causes told in the sentence (not near-loop, used-up)."""
         return {i: one.void for i, one in enumerate(self.rulings) if one.void is not None and one.told.said}
 
     @cached_property
@@ -258,17 +260,17 @@ class Comparison(Storable):
             other = self.unpaired[i]
             found.append(self.stalled.get(i) or self.stalled.get(base))
             return judged(Evidence(None, self.margin, other.verdict, found, because=other.reason))
-        found.append(self._judged[i].void)
+        found.append(self._intervals[i].void)
         if not self.is_over_processes(i):
             found.append(unlike_blocks(i, self._blocks[i], self._blocks[base], subject, self.cores_of(i)))
-        return judged(Evidence(self._judged[i].interval, self.margin, voids=found))
+        return judged(Evidence(self._intervals[i].interval, self.margin, voids=found))
 
     @cached_property
     def by_ranges(self) -> Mapping[int, int]:
         """Row -> rounds, of those whose word is by the ranges of both sides, since the rounds were too few for an
         interval by ranks or the blocks waited for a core: every block of one took at least three times as long as every
         block of the other (`intervals.far_ratio`, `voids.apart_by_work`)."""
-        decided = {i: one.number for i, one in self._judged.items() if one.by_ranges and i not in self.unpaired}
+        decided = {i: one.number for i, one in self._intervals.items() if one.by_ranges and i not in self.unpaired}
         return {i: rounds for i, rounds in decided.items() if self.rulings[i].word in ("faster", "slower")}
 
     @cached_property
@@ -292,7 +294,7 @@ class Comparison(Storable):
         for i, subject in enumerate(self.subjects):
             record = seen(subject, self._blocks[i], self.call_times(i))
             counted = counted_rows.instructions(self.counts, self.subjects, i, self.base_row(i))
-            records.append(record | self._judgement(i) | counted)
+            records.append(record | self._ratio_cells(i) | counted)
         records = with_trials(records, self.subjects, self.base_row)
         records, compiled = with_compile_times(records, self.subjects, self.base_row)
         return pd.DataFrame(records, columns=[*dict.fromkeys([*frame_columns(self.axes, self.subjects), *compiled])])
@@ -308,25 +310,25 @@ class Comparison(Storable):
         """(baseline, other), keys of ``counts``: what `diff` compares, in the order of the rows."""
         return counted_rows.pairs(self.counts, self.subjects, self.base_row)
 
-    def _judgement(self, i: int) -> dict[str, Any]:
+    def _ratio_cells(self, i: int) -> dict[str, Any]:
         known, how, ruling = Interval(math.nan, math.nan, math.nan), None, self.rulings[i]
         if i in self.unpaired:
             other, how = self.unpaired[i], "unpaired"
             known = Interval(other.ratio, other.low, other.high)
         elif self.base_row(i) is not None:
             how = "processes" if self.is_over_processes(i) else "paired"
-            if i not in self._judged:  # the baseline
+            if i not in self._intervals:  # the baseline
                 known = Interval(1.0, 1.0, 1.0)
-            elif self._judged[i].number:
-                known = self._judged[i].interval.exp()
-        return judgement(*known.ends(ruling.told.has_ends), ruling.word, how)
+            elif self._intervals[i].number:
+                known = self._intervals[i].interval.exp()
+        return ratio_cells(*known.ends(ruling.told.has_ends), ruling.word, how)
 
     @cached_property
     def undecided_seconds(self) -> Mapping[int, float]:
         """Row -> seconds more of waiting that would settle an undecided verdict; inf at the margin, nan when not known.
         Of no row with a cause: more of the same decides nothing."""
         more: dict[int, float] = {}
-        for i, (interval, rounds, _, _) in self._judged.items():
+        for i, (interval, rounds, _, _) in self._intervals.items():
             if i not in self.unpaired and self.rulings[i].is_open and not self.rulings[i].cause:
                 sampled = sum(float(self._blocks[j].wall.sum()) for j in self.beside(i))
                 total = self.elapsed if self.is_over_processes(i) else self.subjects[i].waited_for(sampled)

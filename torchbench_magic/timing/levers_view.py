@@ -154,7 +154,7 @@ def _tried(comparison: Comparison) -> list[_Tried]:
             continue
         verdict = record["verdict"] if isinstance(record["verdict"], str) else ""
         ends = (record["ratio"], record["ratio_low"], record["ratio_high"])
-        judged = verdict_words.Judged(str(record["description"]), *ends, verdict, comparison.rulings[at].told.said)
+        judged = verdict_words.SaidRow(str(record["description"]), *ends, verdict, comparison.rulings[at].told.said)
         is_sure = at not in comparison.of_this_kernel
         found.append(
             _Tried(row=at, name=judged.name, trial=trial, judged=judged, break_even=record["break_even"],

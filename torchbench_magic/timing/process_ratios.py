@@ -14,7 +14,7 @@ from torchbench_magic.arrays import Floats
 from .intervals import ALPHA, Interval, Look, median_interval, order_rank, without_order_effect
 from .samples import Blocks, paired_rounds
 from .verdict import Void
-from .voids import JudgedRatio
+from .voids import IntervalOfRounds
 
 # ---- process_ratios --------------------------------------------------------------------------------------------------
 # The ratio over processes: one value of each, and an interval of their median.
@@ -66,12 +66,12 @@ class ProcessRatios:
         left_out = {one for place, one in self._void if place in (row, base)}
         return {one: float(np.median(logs)) for one, logs in self.rounds(row, base).items() if one not in left_out}
 
-    def judged(self, row: int, base: int, alpha: float) -> JudgedRatio:
-        """As `timing.voids.judged_rounds`: the interval over processes, how many, whether they are too few."""
+    def judged(self, row: int, base: int, alpha: float) -> IntervalOfRounds:
+        """As `timing.voids.interval_of_rounds`: the interval over processes, how many, whether they are too few."""
         logs = np.array([*self.logs(row, base).values()])
         interval, every = over_processes(logs, alpha), len(np.unique(self._blocks[row].process))
         known = math.isfinite(interval.width) and 2 * len(logs) >= every  # few that were not disturbed are a selection
-        return JudgedRatio(interval, len(logs), None if known else Void("few-processes", row, len(logs), every))
+        return IntervalOfRounds(interval, len(logs), None if known else Void("few-processes", row, len(logs), every))
 
     def table(self, bases: Mapping[int, int | None], looks: Sequence[Look]) -> pd.DataFrame:
         """See ``Comparison.processes``.

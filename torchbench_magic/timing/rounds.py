@@ -88,7 +88,7 @@ class Entry:
         rounds_wanted: rounds of a one-look interval, fixed before the first sample.
         rounds_needed: the fewest that give an interval.
         min_ns, max_ns: bounds of ``spent_ns``.
-        limit_ns: the bound in place of ``max_ns`` until it has had the rounds that it needs.
+        stretched_max_ns: the bound in place of ``max_ns`` until it has had the rounds that it needs.
         spent_ns: wall time that its user has waited for it: its warm-up, its blocks with what is around them (priming,
             what runs before a block, Python's own work), and its share of what goes on between rounds.
     """
@@ -105,7 +105,7 @@ class Entry:
     rounds_needed: int = 0
     min_ns: float = 0.0
     max_ns: float = 0.0
-    limit_ns: float = 0.0
+    stretched_max_ns: float = 0.0
     spent_ns: float = 0.0
     rounds: int = 0
     calls_made: int = 0
@@ -125,9 +125,9 @@ class Entry:
         return max(self.call_ns * self.calls, 1.0)
 
     @property
-    def most_ns(self) -> float:
+    def max_ns_now(self) -> float:
         """The bound of ``spent_ns`` as things stand."""
-        return self.limit_ns if not self.settled and self.rounds < self.rounds_needed else self.max_ns
+        return self.stretched_max_ns if not self.settled and self.rounds < self.rounds_needed else self.max_ns
 
     @property
     def seen_ns(self) -> float:
@@ -324,12 +324,12 @@ class Rounds:
         plan = self.plan
         entry.min_ns = entry.spent_ns + plan.min_run_time * 1e9  # of rounds: warming up alone decides nothing
         if plan.max_run_time is not None:
-            entry.max_ns = entry.limit_ns = plan.max_run_time * 1e9
+            entry.max_ns = entry.stretched_max_ns = plan.max_run_time * 1e9
         else:
             entry.max_ns = max(5e9 * plan.min_run_time, entry.min_ns)
-            entry.limit_ns = max(entry.max_ns, entry.spent_ns + STRETCH_S * 1e9)
+            entry.stretched_max_ns = max(entry.max_ns, entry.spent_ns + STRETCH_S * 1e9)
             if plan.goes_on:
-                entry.max_ns = entry.limit_ns = max(entry.max_ns, STRETCH_S * 1e9)
+                entry.max_ns = entry.stretched_max_ns = max(entry.max_ns, STRETCH_S * 1e9)
         if plan.rounds_asked is not None:
             entry.look, entry.rounds_wanted = "once", plan.rounds_asked
             return
@@ -486,9 +486,9 @@ class Rounds:
         if self.plan.rounds_asked is not None:
             return False
         is_given = self.plan.max_run_time is not None or self.plan.goes_on
-        if not is_given and self.base is not None and self.base.spent_ns >= self.base.limit_ns:
+        if not is_given and self.base is not None and self.base.spent_ns >= self.base.stretched_max_ns:
             return True
-        return self.time_ns >= sum(entry.most_ns for entry in self.entries)
+        return self.time_ns >= sum(entry.max_ns_now for entry in self.entries)
 
     def _pair(self, order: list[_Part], seen: dict[int, float]) -> None:
         base = seen.get(id(self.base)) if self.base is not None else None
@@ -537,7 +537,7 @@ class Rounds:
         self.done = all(e.settled for e in self.entries if e is not self.base)
 
     def _leaves(self, entry: Entry) -> bool:
-        if entry.spent_ns >= entry.most_ns:
+        if entry.spent_ns >= entry.max_ns_now:
             return True
         if entry.spent_ns < entry.min_ns or (self.base is not None and self.base.spent_ns < self.base.min_ns):
             return False

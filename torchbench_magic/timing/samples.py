@@ -356,7 +356,7 @@ def seen(subject: Subject, rows: Blocks, times: Floats) -> dict[str, Any]:
     }
 
 
-def judgement(ratio: float, low: float, high: float, verdict: str | None, method: str | None) -> dict[str, Any]:
+def ratio_cells(ratio: float, low: float, high: float, verdict: str | None, method: str | None) -> dict[str, Any]:
     """The ratio, verdict and method of a row; the method is missing where ratio and verdict are."""
     return {
         "ratio": ratio,

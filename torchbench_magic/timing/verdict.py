@@ -125,14 +125,15 @@ CAUSES: Mapping[str, Cause] = {
     "few-processes": Cause(
         "too few processes gave a ratio", "Measure again on a quieter machine, or in more processes (`--processes N`)."
     ),
-    # `timing.work`, `timing.watched_objects`: calls did not do the code's work; told by `timing.used_up`
+    # `timing.work` (later calls did less, or more, than the first), `timing.iterators` (used up before it),
+    # `timing.watched_objects` (another alternative set a switch): not the code's work; told by `timing.used_up`
     "used-up": Cause(has_ends=True),
-    # `voids.judged_rounds`: too few for an interval [how many, how many it needs]
+    # `voids.interval_of_rounds`: too few for an interval [how many, how many it needs]
     "few-rounds": Cause(
         "there are too few rounds",
         "Allow more time (`--max-run-time S`), or set `-n N -r R` with fewer calls per block.",
     ),
-    # `voids.judged_rounds`: the ratio differed from part to part of the run [the least of a part, the largest]
+    # `voids.interval_of_rounds`: the ratio differed from part to part of the run [the least of a part, the largest]
     "unsteady": Cause(
         "the ratio changed during the run",
         "Measure again on a quieter machine, or longer (`--min-run-time 5`).",
@@ -141,8 +142,17 @@ CAUSES: Mapping[str, Cause] = {
     "": Cause(has_ends=True),  # the interval alone, or ``Ruling.reason``
 }
 """Cause -> how it is told; above each what finds it. Of several the first here is the reason: that which leaves least.
-All leave a row undecided, but for the first, which leaves no word. What times of two occasions lack is said in words by
-`judged_ranges` and `across_runs.through_yardstick` (``Ruling.reason``)."""
+All leave a row undecided, but for the first, which leaves no word.
+
+Nothing else leaves a row undecided, but for `verdict` (the interval: it reaches over 1 or the margin, or has no end)
+and, of times of two occasions, what ``Ruling.reason`` says in words:
+
+* `judged_ranges`: one side has no sample; a range reaches down to zero; the ranges overlap; one run on a side, whose
+  change is within what the machine alone does, or which was delayed; one run on each engine;
+* `across_runs.through_yardstick`: the two ratios to what did not change do not differ enough for 15 %, or 60 % if a
+  machine was busy; the yardstick's own run was slowed down (``Evidence.is_loaded``).
+
+Each is a row of docs/method.md, "Why a row is undecided", with what a user may do."""
 
 
 @dataclass(frozen=True)
@@ -358,8 +368,8 @@ def _far(this: Single, base: Single, baseline: int, ratio: float) -> Unpaired:
     """The verdict where one run on a side is all there is: only a change that no drift explains is one."""
     ranges = [side.known for side in (this, base) if side.known is not None and side.known.low > 0]
     seen = max((known.high / known.low for known in ranges), default=1.0)
-    loaded = this.load_known and base.load_known
-    bound = max(DRIFT if loaded else BLIND, seen**2)
+    both_known = this.load_known and base.load_known
+    bound = max(DRIFT if both_known else BLIND, seen**2)
     # what disturbs a run only ever adds time, so one that was held up can still be the shorter one
     low = 0.0 if this.held_up else this.low / base.high / bound
     high = math.inf if base.held_up or not base.low > 0 else this.high / base.low * bound

@@ -32,7 +32,7 @@ _MOST_SWAPS = 3
 
 
 @dataclass(frozen=True)
-class Judged:
+class SaidRow:
     """One alternative at one point: its ratio to the baseline there, with the interval, and the verdict; ``why`` it
     is undecided where more samples would not decide it; ``base`` names what it is compared with, where that is not the
     same for all."""
@@ -46,7 +46,7 @@ class Judged:
     base: str = ""
 
 
-def sentence(judged: Sequence[Judged], baseline: str | None, places: str = "points") -> StyledText:
+def sentence(judged: Sequence[SaidRow], baseline: str | None, places: str = "points") -> StyledText:
     """The answer first: ``mul_sum is 1.65 to 6.8 times as fast as bmm at all 6 points; einsum: 3 slower, 1 same``; of
     one point with its interval: ``mul_sum is 2.5 times as fast as bmm (2.4 … 2.6)``.
 
@@ -57,7 +57,7 @@ def sentence(judged: Sequence[Judged], baseline: str | None, places: str = "poin
     short = clipped_apart([*(n for one in judged for n in (one.name, one.base)), baseline or ""], _LONGEST_NAME)
     judged = [replace(one, name=short[one.name], base=short[one.base]) for one in judged]
     baseline = baseline and short[baseline]
-    by_name: dict[str, list[Judged]] = {}
+    by_name: dict[str, list[SaidRow]] = {}
     for one in judged:
         by_name.setdefault(one.name, []).append(one)
     clauses = _together(sorted(by_name.values(), key=_weight))
@@ -74,10 +74,10 @@ def sentence(judged: Sequence[Judged], baseline: str | None, places: str = "poin
     return tuple(runs)
 
 
-def _together(ordered: Sequence[list[Judged]]) -> list[list[list[Judged]]]:
+def _together(ordered: Sequence[list[SaidRow]]) -> list[list[list[SaidRow]]]:
     """The alternatives; as one clause those that take the same time, or are undecided for the same reason, at equally
     many points."""
-    clauses: list[list[list[Judged]]] = []
+    clauses: list[list[list[SaidRow]]] = []
     for points in ordered:
         last = clauses[-1][0] if clauses else []
         if last and _common(points) in ("same", "undecided") and _alike(points) == _alike(last):
@@ -87,22 +87,22 @@ def _together(ordered: Sequence[list[Judged]]) -> list[list[list[Judged]]]:
     return clauses
 
 
-def _alike(points: Sequence[Judged]) -> tuple[object, ...]:
+def _alike(points: Sequence[SaidRow]) -> tuple[object, ...]:
     return _common(points), _base(points), len(points), _reasons(points)
 
 
-def _reasons(points: Sequence[Judged]) -> list[str]:
+def _reasons(points: Sequence[SaidRow]) -> list[str]:
     """Why they are undecided, each reason once."""
     return list(dict.fromkeys(point.why for point in points if point.why))
 
 
-def _base(points: Sequence[Judged]) -> str | None:
+def _base(points: Sequence[SaidRow]) -> str | None:
     """What all of them are compared with; None where that differs."""
     bases = {point.base for point in points}
     return bases.pop() or None if len(bases) == 1 else None
 
 
-def _subjects(alike: Sequence[Sequence[Judged]], style: Style) -> list[Phrase]:
+def _subjects(alike: Sequence[Sequence[SaidRow]], style: Style) -> list[Phrase]:
     """``a``; ``a, b and c``; ``a, b, c and 5 more``."""
     most = _MOST_NAMED if len(alike) <= _MOST_NAMED else _MOST_NAMED - 1
     names = [Phrase(clipped(points[0].name, _LONGEST_NAME), style) for points in alike[:most]]
@@ -116,19 +116,19 @@ def _subjects(alike: Sequence[Sequence[Judged]], style: Style) -> list[Phrase]:
 _ORDER = {"faster": 0, "slower": 1, "same": 2, "mixed": 3, "undecided": 4}
 
 
-def _common(points: Sequence[Judged]) -> str:
+def _common(points: Sequence[SaidRow]) -> str:
     verdicts = {point.verdict for point in points}
     return verdicts.pop() if len(verdicts) == 1 else "mixed"
 
 
-def _weight(points: Sequence[Judged]) -> tuple[int, float]:
+def _weight(points: Sequence[SaidRow]) -> tuple[int, float]:
     """Unanimous verdicts first, faster before slower, the larger effect first."""
     known = [abs(math.log(p.ratio)) for p in points if p.ratio > 0 and math.isfinite(p.ratio)]
     return _ORDER.get(_common(points), 5), -min(known, default=0.0)
 
 
 def _clause(
-    points: Sequence[Judged], baseline: str | None, places: str, *, is_plural: bool, in_speeds: bool
+    points: Sequence[SaidRow], baseline: str | None, places: str, *, is_plural: bool, in_speeds: bool
 ) -> list[Phrase]:
     common = _common(points)
     as_it, against = (
@@ -153,14 +153,14 @@ def _clause(
     return [*against, Phrase(f" {verb} {common or 'not judged'}{_everywhere(points, places)}{why}")]
 
 
-def _everywhere(points: Sequence[Judged], places: str) -> str:
+def _everywhere(points: Sequence[SaidRow], places: str) -> str:
     if len(points) == 1:
         return ""
     word = "at" if places == "points" else "on"
     return f" {word} both {places}" if len(points) == 2 else f" {word} all {units.count(len(points))} {places}"
 
 
-def _times(points: Sequence[Judged], in_speeds: bool) -> str:
+def _times(points: Sequence[SaidRow], in_speeds: bool) -> str:
     factors = []
     for point in points:
         value, low, high = _factor(point, in_speeds)
@@ -169,7 +169,7 @@ def _times(points: Sequence[Judged], in_speeds: bool) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _ends(points: Sequence[Judged], in_speeds: bool) -> str:
+def _ends(points: Sequence[SaidRow], in_speeds: bool) -> str:
     """The interval of a single point."""
     _, low, high = _factor(points[0], in_speeds)
     if not (len(points) == 1 and 0 < low < high < math.inf):
@@ -197,14 +197,14 @@ def _short(value: float, low: float, high: float) -> str:
     return max(units.ratio(value, low, high, digits=3), units.number(value, digits=2), key=len)
 
 
-def _factor(point: Judged, in_speeds: bool) -> tuple[float, float, float]:
+def _factor(point: SaidRow, in_speeds: bool) -> tuple[float, float, float]:
     """(value, low, high) of how many times as fast, or as long."""
     if in_speeds:
         return _inverse(point.ratio), _inverse(point.high), _inverse(point.low)
     return point.ratio, point.low, point.high
 
 
-def speed_text(faster: Judged) -> str:
+def speed_text(faster: SaidRow) -> str:
     """``2.3 times as fast (2.2 … 2.4)``, of one that is faster."""
     return f"{_times([faster], True)} times as fast{_ends([faster], True)}"
 

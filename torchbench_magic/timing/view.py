@@ -277,7 +277,7 @@ def _sentence(comparison: Comparison) -> StyledText:
         return levers_view.trial_sentence(comparison)
     names = _baselines(comparison)
     judged = [
-        verdict_words.Judged(
+        verdict_words.SaidRow(
             placed_name(comparison, at),
             record.ratio,
             record.ratio_low,

@@ -63,7 +63,7 @@ _SIGNIFICANT = {2: 13.8, 3: 16.3, 4: 18.5, 5: 20.5, 6: 22.5, 7: 24.3}
 """Degrees of freedom -> chi square that chance exceeds once in a thousand runs."""
 
 
-class JudgedRatio(NamedTuple):
+class IntervalOfRounds(NamedTuple):
     """What the rounds, or the processes, of a row say of its ratio.
 
     Attributes:
@@ -226,9 +226,9 @@ def apart_by_work(blocks: Blocks, base: Blocks, subject: Subject, alpha: float) 
     return far_ratio(wall[0], wall[1], subject.look, alpha, at_least=cpu)
 
 
-def judged_rounds(
+def interval_of_rounds(
     log_ratios: Floats, sides: Sequence[Floats], subject: Subject, cores: int, margin: float, row: int, alpha: float
-) -> JudgedRatio:
+) -> IntervalOfRounds:
     """The interval of a log ratio that its rounds can answer for, and why it decides nothing where the rounds alone
     would decide. Of too few rounds for it the interval of the ranges, where these are far apart.
 
@@ -243,9 +243,9 @@ def judged_rounds(
     interval = widened(both(narrow, clean) if stalled.any() else narrow, log_ratios, spell_factor(log_ratios))
     if not math.isfinite(narrow.width):
         if (ranges := far_ratio(sides[0], sides[1], subject.look, alpha)) is not None:
-            return JudgedRatio(ranges, len(log_ratios), by_ranges=True)
+            return IntervalOfRounds(ranges, len(log_ratios), by_ranges=True)
         need = rounds_for_an_interval(subject.look, alpha)
-        return JudgedRatio(interval, len(log_ratios), Void("few-rounds", row, len(log_ratios), need))
+        return IntervalOfRounds(interval, len(log_ratios), Void("few-rounds", row, len(log_ratios), need))
     if not math.isfinite(interval.width) and not are_held_up(subject, cores):
         # in spells there is no interval by ranks, and none is needed: no state of the machine makes 1 of 17
         interval = far_apart(log_ratios) or interval
@@ -253,4 +253,4 @@ def judged_rounds(
     unknown = is_open(word) and not math.isfinite(interval.width)
     stands = word == verdict(narrow, margin) and not unknown
     void = None if stands else Void("unsteady", row, *range_of_parts(log_ratios))
-    return JudgedRatio(interval, len(log_ratios), void)
+    return IntervalOfRounds(interval, len(log_ratios), void)
