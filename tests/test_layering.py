@@ -24,7 +24,7 @@ ROOMS = (
 wherever the import stands: at the top, in a function, or for types only."""
 
 RUNS_UP = {
-    "rankrun": {"cluster.rank_under_torchrun"},
+    "rankrun": {"cluster.rank_recording"},
     "results": {"timing.comparison"},
     "show.torch_results": {"timing.torch_compare"},
     "profiling.chrome_trace": {"storage.records"},

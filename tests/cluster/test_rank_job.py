@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from torchbench_magic import load_ranks, rank_profile
-from torchbench_magic.cluster.rank_under_torchrun import main
 from torchbench_magic.errors import Busy, InputError
+from torchbench_magic.rankrun import main
 
 ROOT = Path(__file__).parents[2]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -116,7 +116,7 @@ def test_a_script_that_fails_on_one_rank_leaves_both_traces_at_once(folder: Path
     assert "RuntimeError: planted" in said
     of_ranks = "\n".join(line for line in said.splitlines() if line.startswith("[rank"))
     assert "planted" in of_ranks
-    assert not re.search(r"rankrun\.py|rank_under_torchrun\.py|runpy", of_ranks), "the frames of the script alone"
+    assert not re.search(r"rankrun\.py|runpy", of_ranks), "the frames of the script alone"
     assert re.search(r'File "\S*script\.py", line 14, in <module>', said)
     first = re.search(r"torchbench_magic: rank (\d) ended with (\w+)", said)
     assert first is not None

@@ -13,10 +13,16 @@ import pytest
 
 import torchbench_magic
 from tests.process.trees import tree
-from torchbench_magic.diagnosis import examination, self_test
-from torchbench_magic.diagnosis.examination import WatchedLoad, doctor, findings_of
+from torchbench_magic.diagnosis import examination
+from torchbench_magic.diagnosis.examination import (
+    CASES,
+    WatchedLoad,
+    doctor,
+    findings_of,
+    self_test_findings,
+    self_tests,
+)
 from torchbench_magic.diagnosis.findings import SelfTest
-from torchbench_magic.diagnosis.self_test import CASES, self_test_findings, self_tests
 from torchbench_magic.errors import Interrupted
 from torchbench_magic.process.contention import Contention
 from torchbench_magic.process.interrupts import NO_PROGRESS
@@ -68,9 +74,11 @@ class Told:
         self.whats.append(what)
 
 
-def test_equal_code_is_compared_with_itself_and_what_is_under_way_is_told() -> None:
+def test_equal_code_is_compared_with_itself_and_what_is_under_way_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examination, "TEST_SECONDS", 0.05)
+    monkeypatch.setattr(examination, "MOST_TEST_SECONDS", 0.05)
     told = Told()
-    tests = list(self_tests(told, 0.05, 0.05))
+    tests = list(self_tests(told))
     assert [one.name for one in tests] == list(CASES)
     for one in tests:
         assert 0 < one.median <= one.seconds
@@ -119,7 +127,7 @@ def interrupted_after(tests: int, error: KeyboardInterrupt):  # type: ignore[no-
 def test_an_interrupt_keeps_what_was_measured(
     monkeypatch: pytest.MonkeyPatch, quiet: None, error: KeyboardInterrupt, kept: list[str]
 ) -> None:
-    monkeypatch.setattr(self_test, "self_tests", interrupted_after(1, error))
+    monkeypatch.setattr(examination, "self_tests", interrupted_after(1, error))
     with pytest.raises(Interrupted) as raised:
         doctor(self_test=True)
     partial = raised.value.partial
@@ -137,7 +145,7 @@ def test_a_comparison_that_is_interrupted_gives_what_it_has(monkeypatch: pytest.
     def stopped(*_: object, **__: object) -> None:
         raise Interrupted(whole)
 
-    monkeypatch.setattr(self_test, "compare", stopped)
+    monkeypatch.setattr("torchbench_magic.script.compare.compare", stopped)
     with pytest.raises(Interrupted) as raised:
         list(self_tests(NO_PROGRESS))
     assert isinstance(raised.value.partial, SelfTest)
@@ -145,7 +153,7 @@ def test_a_comparison_that_is_interrupted_gives_what_it_has(monkeypatch: pytest.
 
 
 def test_the_whole_self_test_is_part_of_the_diagnosis(monkeypatch: pytest.MonkeyPatch, quiet: None) -> None:
-    monkeypatch.setattr(self_test, "self_tests", lambda progress: iter([case(), case("y", 0.999, 1.001, "same")]))
+    monkeypatch.setattr(examination, "self_tests", lambda progress: iter([case(), case("y", 0.999, 1.001, "same")]))
     made = examination.doctor(self_test=True)
     assert made.smallest_effect == case().smallest_effect
     assert not made.partial

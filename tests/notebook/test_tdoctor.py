@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from torchbench_magic.diagnosis import self_test
+from torchbench_magic.diagnosis import examination
 from torchbench_magic.diagnosis.findings import Diagnosis, SelfTest
 from torchbench_magic.errors import Interrupted
 from torchbench_magic.notebook.display import bundle_of
@@ -58,7 +58,7 @@ def explore_shows_the_widget(shell: Any, run: Run) -> None:
 def self_test_compares_equal_code(shell: Any, run: Run) -> None:
     shown = run(shell, "%tdoctor --self-test")
     made = shell.user_ns["_tdoctor"]
-    assert [one.name for one in made.self_test] == list(self_test.CASES)
+    assert [one.name for one in made.self_test] == list(examination.CASES)
     assert "resolves from" in shown
     assert "can be resolved now" in " ".join(shown.split())
 
@@ -81,7 +81,7 @@ def test_every_declared_option_has_an_effect_below() -> None:
 def test_an_option_has_its_effect(
     loaded: InteractiveShell, run: Run, option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(self_test, "SECONDS", 0.05)
+    monkeypatch.setattr(examination, "TEST_SECONDS", 0.05)
     EFFECTS[option](loaded, run)
 
 
@@ -113,7 +113,7 @@ def test_an_interrupted_self_test_shows_and_keeps_what_there_is(
         yield KNOWN
         raise Interrupted(None)
 
-    monkeypatch.setattr(self_test, "self_tests", stopped)
+    monkeypatch.setattr(examination, "self_tests", stopped)
     shown = run(loaded, "%tdoctor --self-test -o kept")
     made = loaded.user_ns["kept"]
     assert made is loaded.user_ns["_tdoctor"]
@@ -133,7 +133,7 @@ def test_the_progress_of_the_self_test_is_told(
         told.append(type(progress).__name__)
         yield KNOWN
 
-    monkeypatch.setattr(self_test, "self_tests", telling)
+    monkeypatch.setattr(examination, "self_tests", telling)
     run(loaded, "%tdoctor --self-test")
     run(loaded, "%tdoctor --self-test -q")
     assert told == ["Output", "_NoProgress"]

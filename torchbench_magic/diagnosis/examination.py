@@ -11,6 +11,7 @@ import sysconfig
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from torchbench_magic import units
 from torchbench_magic.counting.launch import program
@@ -37,6 +38,9 @@ from torchbench_magic.process.machine import (
 )
 
 from .findings import Diagnosis, Finding, SelfTest
+
+if TYPE_CHECKING:
+    from torchbench_magic.timing.comparison import Comparison
 
 # ---- builds ----------------------------------------------------------------------------------------------------------
 # How Python and torch were built and started, and what hooks into every call: any of it costs a factor.
@@ -652,6 +656,81 @@ def accelerator_finding(seen: Accelerators) -> Finding:
     return Finding("accelerator", "ok", "No accelerator: torch runs on the CPU.", built)
 
 
+# ---- self_test -------------------------------------------------------------------------------------------------------
+# Equal code against itself, with the comparison that `%%timer` makes: what this machine can tell apart now.
+
+TEST_SECONDS, MOST_TEST_SECONDS = 0.6, 1.5
+"""For each alternative, as a minimum and a maximum: two of them and three cases make 4 to 9 s."""
+CASES = {
+    "matrix product (256 × 256)": ("x = torch.rand(256, 256)\nout = torch.empty(256, 256)", "torch.mm(x, x, out=out)"),
+    "elementwise, 8 MB a tensor": ("x = torch.rand(1 << 21)\nout = torch.empty(1 << 21)", "torch.add(x, x, out=out)"),
+    "tiny operation": ("x = torch.ones(1)", "x + 1"),
+}
+"""Name -> (setup, statement): bound by cores, by memory, by the calls themselves."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The progress of one case, said with its name and number."""
+
+    progress: Progress
+    at: int
+    name: str
+
+    def update(self, done: float, total: float | None, what: str) -> None:
+        self.progress.update(done, total, f"{self.name} against itself (self-test {self.at + 1} of {len(CASES)})")
+
+
+def self_tests(progress: Progress) -> Iterator[SelfTest]:
+    """Each case as it is finished.
+
+    Raises:
+        Interrupted: on Ctrl-C; ``.partial`` is the `SelfTest` of the case under way, or None.
+    """
+    from torchbench_magic.script.compare import compare  # with pandas, which the rest does without
+
+    for at, (name, (setup, stmt)) in enumerate(CASES.items()):
+        try:
+            made = compare(
+                {"first": stmt, "second": stmt},
+                setup=setup,
+                min_run_time=TEST_SECONDS,
+                max_run_time=MOST_TEST_SECONDS,
+                progress=_Part(progress, at, name),
+            )
+        except Interrupted as interrupt:
+            known = interrupt.partial
+            raise Interrupted(as_self_test(name, known) if known is not None else None) from None
+        yield as_self_test(name, made)
+
+
+def as_self_test(name: str, made: Comparison) -> SelfTest:
+    """What a comparison of two equal alternatives says."""
+    row = made.frame.iloc[-1]
+    return SelfTest(
+        name=name,
+        median=float(row["median"]),
+        ratio=float(row["ratio"]),
+        low=float(row["ratio_low"]),
+        high=float(row["ratio_high"]),
+        verdict=str(row["verdict"]),
+        seconds=made.elapsed,
+    )
+
+
+def self_test_findings(tests: tuple[SelfTest, ...]) -> Iterator[Finding]:
+    """Whether equal code was called different."""
+    wrong = [one for one in tests if one.is_wrong]
+    if wrong:
+        names = ", ".join(f"{one.name}: {one.verdict}, {one.ratio:.3f}" for one in wrong)
+        text = "The self-test found a difference between equal code: other comparisons may be wrong now, too."
+        fix = "Run it again: one in 20 does this by chance. If it persists, measure with `--processes`."
+        yield Finding("self-test", "warn", text, names, fix)
+    elif tests:
+        said = ", ".join(f"{one.name}: {one.verdict}" for one in tests)
+        yield Finding("self-test", "ok", "The self-test found no false difference.", said)
+
+
 # ---- examination -----------------------------------------------------------------------------------------------------
 # `doctor`: everything that is looked at, put together.
 
@@ -684,8 +763,6 @@ def _with_self_test(known: Diagnosis, progress: Progress) -> Diagnosis:
     Raises:
         Interrupted: as `doctor`.
     """
-    from .self_test import self_test_findings, self_tests  # with pandas, which the rest does without
-
     tests = list[SelfTest]()
     try:
         for test in self_tests(progress):

@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
 from torchbench_magic import units
 from torchbench_magic.profiling.call_tree_tables import compiled_from
-from torchbench_magic.profiling.compiling.view import compilations_table, graph_breaks_table
 from torchbench_magic.profiling.cores.view import cores_clause, cores_footer, cores_picture, cores_table, proof_footer
 from torchbench_magic.profiling.efficiency.view import efficiency_clause, efficiency_footer, roofline_svg
 from torchbench_magic.profiling.loops.view import loop_clause, loop_footer, phases_table, place_in_clause, step_strips
 from torchbench_magic.profiling.memory.allocations import devices_of
 from torchbench_magic.profiling.pictures import profile_flame, timeline
 from torchbench_magic.profiling.python.view import python_clause, python_footer, python_table
-from torchbench_magic.profiling.workers.view import workers_table
 from torchbench_magic.results import most_important_first
 from torchbench_magic.show.document import Document, Drawn, Phrase, StyledText, backticked, clipped, code, of_result
-from torchbench_magic.show.table import Table, float_or_none, frame_rows
+from torchbench_magic.show.table import (
+    Table,
+    built_table,
+    counted,
+    float_or_none,
+    frame_rows,
+    measured_columns,
+    share,
+    texts,
+)
 
 from .cost import CLOSE, NOTICEABLE, added_factors
 from .lines_view import MOST_SHOWN, first_insights, inside_line, lines_table, range_in_words, unfolding
@@ -104,9 +113,9 @@ def waiting_clause(profile: Profile, where: tuple[str, int], cost: float) -> str
 
 def idle_footer(profile: Profile) -> Iterator[StyledText]:
     """How long each device stood idle, and what the host was at in the longest gap."""
-    for device, share in idle_share(profile.trace).items():
+    for device, idle in idle_share(profile.trace).items():
         gaps = profile.idle[profile.idle["device"] == device]
-        said = f"{device} runs for {percent_text(1 - share)} % of the recorded time"
+        said = f"{device} runs for {percent_text(1 - idle)} % of the recorded time"
         if gaps.empty:
             yield (Phrase(f"{said}."),)
             continue
@@ -127,6 +136,103 @@ def _place_of_node(profile: Profile, node: int) -> tuple[str, int]:
     assert profile.trace is not None
     source, line = profile.trace.nodes[["source", "line"]].to_numpy()[node].tolist()
     return (profile.trace.sources[source], line) if source >= 0 else ("", 0)
+
+
+# ---- compilations ----------------------------------------------------------------------------------------------------
+# What ``torch.compile`` did: the frames that it compiled, and the lines at which a graph broke.
+
+_MOST_COMPILATIONS = 30
+_KINDS = {"first": "first", "recompile": "again", "resume": "rest, after a break", "earlier": "before this run"}
+
+
+def compilations_table(profile: Profile) -> Table | None:
+    """A row per compiled frame, in the order in which they were compiled; None where nothing was."""
+    table = profile.compilations
+    if table.empty:
+        return None
+    is_timed = bool((table["seconds"] > 0).any())  # not of what was given up before the run
+    seconds = units.spread_scale(list(table["seconds"])) if is_timed else units.Scale("ms", 1e-3, 1)
+    built = (
+        texts("place", "compiled", 40, place_of),
+        texts("function", "function", 40, lambda record: str(record["function"])),
+        texts("kind", "kind", 24, _kind),
+        measured_columns("seconds", "compile time", seconds),
+        counted("calls", "calls"),
+        texts("reason", "why compiled again", 80, _why),
+    )
+    shown = table.head(_MOST_COMPILATIONS)
+    said = f"{units.count(len(shown))} of {units.count(len(table))} compilations."
+    hidden = f"{said} All rows: {of_result('.compilations')}" if len(shown) < len(table) else ""
+    key = lambda record: str(record["compile_id"])
+    return built_table("compilations", built, frame_rows(shown), key, hidden=hidden)
+
+
+def _kind(record: dict[str, Any]) -> str:
+    """At its limit the compiler refused: nothing was compiled again."""
+    is_refused = record["kind"] != "earlier" and "_limit of " in _text(record["fell_back"])
+    return "refused" if is_refused else _KINDS[record["kind"]]
+
+
+def _why(record: dict[str, Any]) -> str:
+    said = [_text(record["reason"])]
+    if fell_back := _text(record["fell_back"]):
+        since = "" if record["kind"] == "earlier" else " from here on"
+        said.append(f"runs uncompiled{since}: {fell_back}")
+    return "; ".join(filter(None, said)).replace("`", "")
+
+
+def graph_breaks_table(profile: Profile) -> Table | None:
+    """A row per line and reason; None where no graph broke."""
+    table = profile.graph_breaks
+    if table.empty:
+        return None
+    built = (
+        texts("place", "graph break", 40, place_of),
+        texts("reason", "why", 100, lambda record: _text(record["reason"]).replace("`", "")),
+        texts("hint", "what may help", 100, lambda record: _text(record["hint"]).replace("`", "")),
+        counted("count", "times"),
+    )
+    shown = table.head(_MOST_COMPILATIONS)
+    return built_table("graph breaks", built, frame_rows(shown), place_of)
+
+
+def _text(value: Any) -> str:
+    return "" if value is None or pd.isna(value) else str(value)
+
+
+# ---- workers ---------------------------------------------------------------------------------------------------------
+# What the workers of a DataLoader were doing, by line.
+
+_MOST_WORKER_LINES = 8
+
+
+def workers_table(profile: Profile) -> Table | None:
+    """A row per line, over all workers, the most time first; None where no worker was seen."""
+    workers = profile.workers
+    if workers.empty:
+        return None
+    keys = ["cell", "file", "line", "function"]
+    sums = workers.groupby(keys, dropna=False, sort=False)
+    by_line = sums.agg(seconds=("seconds", "sum"), workers=("worker", "nunique")).reset_index()
+    by_line = by_line.sort_values("seconds", ascending=False, kind="stable")
+    whole, time = float(by_line["seconds"].sum()), units.spread_scale(list(by_line["seconds"]))
+    built = (
+        texts("place", "workers of the DataLoader", 60, _worker_place),
+        texts("function", "function", 40, lambda record: str(record["function"])),
+        counted("workers", "workers"),
+        measured_columns("time", "time", time, "seconds"),
+        share("share", lambda record: float(record["seconds"]) / whole if whole else 0.0),
+    )
+    shown = by_line.head(_MOST_WORKER_LINES)
+    said = f"{units.count(len(shown))} of {units.count(len(by_line))} lines. All rows: {of_result('.workers')}"
+    hidden = said if len(shown) < len(by_line) else ""
+    key = lambda record: f"{_worker_place(record)} {record['function']}"
+    return built_table("workers", built, frame_rows(shown), key, hidden=hidden)
+
+
+def _worker_place(record: dict[str, Any]) -> str:
+    there = place_of(record | {"file": str(record["file"]).replace("\\", "/")})
+    return there or ("(start)" if str(record["function"]).startswith("starting") else "(idle)")
 
 
 # ---- profile ---------------------------------------------------------------------------------------------------------

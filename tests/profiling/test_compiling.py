@@ -19,11 +19,10 @@ from tests.torch_versions import LIMIT_OF_2, compiles_as_today
 from torchbench_magic import load, profile
 from torchbench_magic.profiling.attribution import COMPILING, gather_compiling
 from torchbench_magic.profiling.call_tree_tables import compiled_from
-from torchbench_magic.profiling.compiling.view import compilations_table
 from torchbench_magic.profiling.events import Events
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.schema import COMPILATION_COLUMNS, frame_of
-from torchbench_magic.profiling.view import document
+from torchbench_magic.profiling.view import compilations_table, document
 
 # ==== compilations ====================================================================================================
 # What torch.compile did stands in a profile: on which lines, why, how long; nothing where it did nothing.

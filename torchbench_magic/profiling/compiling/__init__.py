@@ -1,1 +1,0 @@
-"""What was compiled during a profile, and where graphs broke."""
