@@ -271,6 +271,30 @@ def test_what_a_closure_runs_between_its_passes_is_the_loss(run: Runs) -> None:
     adds_up(made)
 
 
+def test_what_a_closure_runs_before_its_passes_is_not_the_optimizer_s(run: Runs) -> None:
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.LBFGS(net.parameters(), max_iter=3)
+
+    def closure() -> torch.Tensor:
+        time.sleep(0.02)
+        optimizer.zero_grad()
+        loss = net(torch.ones(4, 4)).square().mean()
+        loss.backward()
+        return loss
+
+    def train() -> None:
+        for _ in range(3):
+            optimizer.step(closure)
+
+    made = run(train)
+    parts = made.phases_by_line
+    found = parts[parts["line"] == closure.__code__.co_firstlineno + 1]
+    assert set(found["phase"]) <= {"other"}
+    passes = int(parts.loc[parts["phase"] == "backward", "calls"].sum())
+    assert made.options.phases or found["seconds"].sum() >= passes * 0.02
+    adds_up(made)
+
+
 def test_mixed_precision_with_a_scaler_is_steps_that_were_left_out_too(run: Runs) -> None:
     net = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(net.parameters(), 0.1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -223,6 +223,12 @@ class _Sum:
     looks: Counter[int] | None = None
     loader_ns: int = 0
 
+    def add(self, ns: float, place: int, seen: Mapping[int, int] | None) -> None:
+        """What a place took, and how many looks saw it there."""
+        self.ns += ns
+        if seen is not None:
+            self.looks = (self.looks or Counter()) + Counter({place: seen.get(place, 0)})
+
 
 def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] | None = None) -> pd.DataFrame:
     """The table. Rows of a step add up to it; outside of steps stand only the phases themselves.
@@ -233,6 +239,7 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] 
     steps = recognised_steps(loop.spans, loop.end) if loop.steps is None else list(loop.steps)
     roles = _roles(loop.spans, Leads(loop.spans, steps))
     evaluated = evaluation_passes(loop.spans, steps)
+    with_closure = _steps_with_closure(loop.spans)
     pieces = _without_loss(pieces_of(loop.spans))
     sums: dict[_Key, _Sum] = defaultdict(_Sum)
     begins = [begin for begin, _ in steps]
@@ -246,6 +253,11 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] 
             mode = _mode(piece, phases.EVALUATION if _is_within(piece, evaluated) else _role(piece, roles))
         mine = sums[number, PHASES[piece.phase - 1], piece.place, mode, False]
         mine.ns += piece.end - piece.begin
+        if piece.phase == OPTIMIZER and piece.end - piece.begin >= _DIVIDED and _is_within(piece, with_closure):
+            shares, seen = loop.lines.shares(piece.begin, piece.end), loop.lines.looks(piece.begin, piece.end)
+            for place in shares.keys() - {-1, piece.place}:  # lines of the closure
+                mine.ns -= shares[place]
+                sums[number, _OTHER, place, "", seen is not None].add(shares[place], place, seen)
         mine.calls += (piece.begin, piece.phase) in entered
         if piece.phase == INPUT:
             mine.loader_ns += _common(piece, loaders)
@@ -262,10 +274,7 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] 
         if seen is not None and len(shares) == 1:
             seen = dict.fromkeys(shares, sum(seen.values()))
         for place, ns in shares.items():
-            mine = sums[number, _LOSS if is_loss else _OTHER, place, "", seen is not None]
-            mine.ns += ns
-            if seen is not None:
-                mine.looks = (mine.looks or Counter()) + Counter({place: seen.get(place, 0)})
+            sums[number, _LOSS if is_loss else _OTHER, place, "", seen is not None].add(ns, place, seen)
     return _table(sums, loop.places, sources, numbers)
 
 
@@ -288,6 +297,13 @@ def _cut(pieces: Sequence[Span], steps: Sequence[tuple[int, int]]) -> Iterator[S
             yield replace(piece, begin=begin, end=edges[at])
             begin, at = edges[at], at + 1
         yield replace(piece, begin=begin)
+
+
+def _steps_with_closure(spans: Sequence[Span]) -> list[tuple[int, int]]:
+    """(begin, end) of each step of an optimizer in which a backward pass ran: it called a closure."""
+    passes = [span.begin for span in spans if span.phase == BACKWARD]
+    steps = [(span.begin, span.end) for span in spans if span.phase == OPTIMIZER]
+    return [step for step in steps if bisect_left(passes, step[1]) > bisect_left(passes, step[0])]
 
 
 def _without_loss(pieces: Sequence[Span]) -> list[Span]:
