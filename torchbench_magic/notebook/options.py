@@ -287,7 +287,7 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
     host_memory = inherited(
         "--host-memory",
         help="Bytes that Python and NumPy hold, per line, by tracemalloc: Python code that allocates takes"
-        " several times as long with it.",
+        " ten times as long with it, and more.",
     )  # fmt: skip
     flops = inherited(
         "--flops",
