@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from torchbench_magic.cell_text import Body
-from torchbench_magic.process.code import bound_names, globals_read, notebook_functions, parse_body
+from torchbench_magic.process.code import BoundNames, globals_read, notebook_functions, parse_body
 from torchbench_magic.process.compile_watch import switched_off
 from torchbench_magic.process.contention import contention_between
 from torchbench_magic.process.environment import read_environment
@@ -251,7 +251,7 @@ class InputsOfBody:
         self._own, self._names = own, names
         self._read = {name for code in own for name in (*globals_read(code), *code.co_freevars)}
         if text is not None:
-            bound = bound_names(parse_body(text))
+            bound = BoundNames(parse_body(text))
             self._read -= bound.bound - bound.reset
         self._inputs, self._values = self._now()
 
