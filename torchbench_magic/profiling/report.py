@@ -19,12 +19,7 @@ from torchbench_magic.process.environment import read_environment
 from torchbench_magic.process.inputs import inputs_of
 from torchbench_magic.process.values import Values, values_of, without_changed
 from torchbench_magic.process.values_between_runs import variable_of
-from torchbench_magic.profiling.compiling import (
-    cells_compiled,
-    compilation_tables,
-    given_up_before,
-    with_time_around,
-)
+from torchbench_magic.profiling.compiling import cells_compiled, compilation_tables, given_up_before, with_time_around
 from torchbench_magic.profiling.cores.table import Concurrency, doubts_of_concurrency, proof_of, verdict_of
 from torchbench_magic.profiling.loops.spans import compiled_phases
 from torchbench_magic.profiling.loops.table import recorded_loop

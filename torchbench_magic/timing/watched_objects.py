@@ -14,11 +14,7 @@ from torchbench_magic.results import Doubt
 
 from .changes import InputCopies, Streams, Supplies, TensorVersions
 from .isolation import SharedState, SwitchScope, scope_of
-from .iterators import (
-    TakenItems,
-    is_cursor,
-    is_used_up,
-)
+from .iterators import TakenItems, is_cursor, is_used_up
 from .plan import Plan
 from .restore import not_restored
 from .timed_loop import Block, BlockRequest, Steps, Timeable
