@@ -62,7 +62,7 @@ def names_in(chapter: str) -> frozenset[str]:
 
 def is_there(parts: list[str]) -> bool:
     """Whether parts of a dotted name lead to a module, or to a name of one; what follows that name is not looked at."""
-    if parts[0] == "benchmark" and f'"{".".join(parts[1:])}"' in chapters()["benchmark.torch_modules"][0]:
+    if parts[0] == "benchmark" and f'"{".".join(parts[1:])}"' in chapters()["benchmark"][0]:
         return True  # made of torch's module of that name
     longest = next(n for n in range(len(parts), -1, -1) if ".".join(parts[:n]) in chapters())
     return longest == len(parts) or parts[longest] in names_in(".".join(parts[:longest]))

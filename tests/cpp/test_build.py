@@ -280,7 +280,7 @@ def test_whatever_the_umask_the_cache_is_the_users_own(umask: int, pretender: Pa
 
 def test_two_kernels_that_made_different_bytes_of_one_text_are_both_known(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
-    target = cache.path("key") / "a.so"
+    target = cache.folder / "key" / "a.so"
     for content in ("one", "two"):
         with cache.making(target) as workshop:
             (workshop / "a.so").write_text(content)
@@ -292,7 +292,7 @@ def test_two_kernels_that_made_different_bytes_of_one_text_are_both_known(tmp_pa
 
 def test_beyond_its_size_what_was_used_longest_ago_goes(tmp_path: Path) -> None:
     cache, now = Cache(tmp_path / "cache"), time.time()
-    targets = [cache.path("key") / f"{name}.so" for name in "abcd"]
+    targets = [cache.folder / "key" / f"{name}.so" for name in "abcd"]
     for age, target in enumerate(targets):
         with cache.making(target) as workshop:
             (workshop / target.name).write_bytes(b"x" * 1000)

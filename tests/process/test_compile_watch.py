@@ -212,7 +212,7 @@ def test_without_the_names_of_the_compiler_nothing_is_known_and_nothing_fails(mo
     watch.start()
     assert watch.stop() == ()
     assert dynamo.frames_given() == 0
-    assert not dynamo.is_switched_off()
+    assert not dynamo.switched_off_by()
     assert dynamo.being_compiled() is None
 
 
@@ -221,9 +221,9 @@ def test_without_the_names_of_the_compiler_nothing_is_known_and_nothing_fails(mo
 def test_a_compiler_that_the_environment_switches_off_is_known_to_be(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not dynamo.is_switched_off()
+    assert not dynamo.switched_off_by()
     monkeypatch.setenv(name, "1")
-    assert dynamo.is_switched_off()
+    assert dynamo.switched_off_by()
 
 
 # ==== breaks ==========================================================================================================

@@ -31,7 +31,7 @@ def spent(wall: float, busy: float, own: float = 0.0, windows: int = 1, **more: 
 
 @pytest.fixture
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contention, "_cores", lambda: frozenset({0, 1}))
+    monkeypatch.setattr(contention, "affinity", lambda: frozenset({0, 1}))
 
 
 @pytest.mark.usefixtures("two_cores")

@@ -30,8 +30,8 @@ from torchbench_magic.profiling.cost import (  # noqa: E402
     recording_times,
     with_repeats,
 )
+from torchbench_magic.profiling.options import Schedule  # noqa: E402
 from torchbench_magic.profiling.recorder import choose_line_source  # noqa: E402
-from torchbench_magic.profiling.schedule import Schedule  # noqa: E402
 
 from .profiling_text import profiled, row  # noqa: E402
 

@@ -23,7 +23,7 @@ from torch.utils.data import ChainDataset, DataLoader
 
 from torchbench_magic import Comparison, load
 from torchbench_magic.cell_text import Body
-from torchbench_magic.process.reach import reached
+from torchbench_magic.process.reach import search
 from torchbench_magic.results import Doubt
 from torchbench_magic.show.document import plain
 from torchbench_magic.timing import view
@@ -536,7 +536,7 @@ def test_looking_asks_nothing_of_an_object_that_stands_for_another() -> None:
 
     Proxy.__module__ = "__main__"
     proxy = Proxy()
-    assert [one.label for one in reached(["proxy"], ["x"], {"proxy": proxy}).values()] == ["proxy"]
+    assert [one.label for one in search(["proxy"], ["x"], {"proxy": proxy}).items.values()] == ["proxy"]
     assert (is_used_up(proxy), at_end(proxy)) == (None, None)
 
 

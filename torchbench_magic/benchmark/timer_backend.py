@@ -34,7 +34,7 @@ from torchbench_magic.counting.counts import stats_of
 from torchbench_magic.cpp.build import Meanwhile
 from torchbench_magic.cpp.run import Snippet, compile_snippet
 from torchbench_magic.errors import CountError, Interrupted, MissingTool, OptionError
-from torchbench_magic.process.code import bound_names
+from torchbench_magic.process.code import BoundNames
 from torchbench_magic.process.contention import Clocks
 from torchbench_magic.process.interrupts import HeardProgress, interrupts_held, interrupts_let_through
 from torchbench_magic.process.settings import collector, preserved_state, set_threads
@@ -251,7 +251,7 @@ class ExactTimer(timeit.Timer):
 
 def _loop(body: ast.Module, before: ast.Module, given: ChainMap[str, Any]) -> ast.Module:
     """The function of the loop. Names that only the globals give are put back before each call."""
-    ours, theirs = bound_names(body), bound_names(before)
+    ours, theirs = BoundNames(body), BoundNames(before)
     others = theirs.bound | theirs.shared | ours.shared
     names = sorted(name for name in ours.reset - others if name in given)
     kept = "\n".join(f"    __tb_kept_{name} = __tb_given[{name!r}]" for name in names)

@@ -206,16 +206,38 @@ class CodePlace:
     cell: int | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class RankRun:
-    """What the trace of one rank holds; times are ns since 1970 by its own clock.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RankFacts:
+    """What is known of a rank besides its events.
 
     Attributes:
         rank: its number.
-        file: the trace.
         clock: what is known of its clock.
         world_size, backend: of the job; None and empty where the trace does not tell.
         grouped: some ranks of the job have a process group of their own.
+        base: ns since 1970 that the times of its events count from.
+        file: the trace.
+        ended: the name of the exception that ended the rank early, and when (ns since 1970); None where nothing tells
+            of one.
+        gave_way: the script started a profiler of its own, at which this recording ended.
+    """
+
+    rank: int
+    clock: RankClock
+    world_size: int | None
+    backend: str
+    grouped: bool = False
+    base: int = 0
+    file: str = ""
+    ended: tuple[str, int] | None = None
+    gave_way: bool = False
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RankRun(RankFacts):
+    """What the trace of one rank holds; times are ns since 1970 by its own clock.
+
+    Attributes:
         begin, end: of its events.
         steps: ranges of steps that the profiler marked.
         calls: collectives, of whatever group.
@@ -223,16 +245,8 @@ class RankRun:
         compute: stretches.
         ops: (op, device) -> (calls, self ns).
         places: of the user's code -> ns in it after the first collective, without what it calls that is the user's.
-        ended: the name of the exception that ended the rank early, and when (ns); None where nothing tells of one.
-        gave_way: the script started a profiler of its own, at which this recording ended.
     """
 
-    rank: int
-    file: str
-    clock: RankClock
-    world_size: int | None
-    backend: str
-    grouped: bool
     begin: int
     end: int
     steps: int
@@ -241,8 +255,6 @@ class RankRun:
     compute: Ints
     ops: Mapping[tuple[str, str], tuple[int, int]]
     places: Mapping[CodePlace, int]
-    ended: tuple[str, int] | None = None
-    gave_way: bool = False
 
     def moved(self, ns: int) -> RankRun:
         begin, end = self.begin + ns, self.end + ns
@@ -536,9 +548,6 @@ def rank_insights(profile: RankProfile) -> tuple[Insight, ...]:
     return tuple(sorted(found, key=lambda each: -each.seconds))
 
 
-# ---- straggler --------------------------------------------------------------------------------------------------
-
-
 def _straggler_insight(profile: RankProfile) -> Iterator[Insight]:
     found = profile.straggler
     if found is None:
@@ -578,9 +587,6 @@ def _cures(found: Straggler) -> tuple[Cure, ...]:
         Cure("Do work that only this rank does (logging, checkpoints, evaluation) less often, or in another process."),
         Cure("If every rank does it, give this one the same share: as many files, and equally fast storage."),
     )
-
-
-# ---- waiting-for ------------------------------------------------------------------------------------------------
 
 
 def _waiting_for(profile: RankProfile) -> Iterator[Insight]:

@@ -19,11 +19,11 @@ from torchbench_magic.results import Doubt
 from torchbench_magic.storage.records import PackedColumn, Record, encoded, profile_of, unpack_columns
 
 from .engines import Answer, Asking, Cluster, Engine, Question, is_here, probe, why_not
-from .rank_analysis import profile_of_ranks
+from .rank_analysis import RankFacts, profile_of_ranks
 from .rank_clocks import RankClock
 from .rank_on_engine import GIVEN
 from .rank_profile import RankProfile
-from .rank_traces import RankFacts, run_of_profile
+from .rank_traces import run_of_profile
 from .sent_code import SentNames, pack_cells, pack_names
 
 DEADLOCK = 30.0
@@ -87,15 +87,10 @@ class _Run:
             self.answers[self.rank_of[each.engine.id]] = each
 
 
-def profile_on_engines(
-    cluster: Cluster, cell: RankCell, progress: Progress = NO_PROGRESS, *, deadlock: float | None = None
-) -> RankOutcome:
+def profile_on_engines(cluster: Cluster, cell: RankCell, progress: Progress = NO_PROGRESS) -> RankOutcome:
     """Run the cell on all engines that can serve, as the ranks of one job.
 
     A rank that fails, a deadlock and a Ctrl-C end it early: what came back until then is the profile.
-
-    Args:
-        deadlock: seconds after which one is said to be one; None: `DEADLOCK`.
 
     Raises:
         InputError: no engine can serve, one cannot begin, or a name cannot travel; nothing ran.
@@ -110,7 +105,7 @@ def profile_on_engines(
         for engine in engines:
             asked = {"rank": run.rank_of[engine.id], "world_size": run.world_size, "store": store}
             asking.ask(engine, Question(f"{_MODULE}:run_rank", {**asked, "several_hosts": len(hosts) > 1}))
-        _follow(asking, run, progress, DEADLOCK if deadlock is None else deadlock)
+        _follow(asking, run, progress)
     finally:
         if not asking.pending:
             _end(cluster, asking, engines)
@@ -197,7 +192,7 @@ def _ranks(engines: Sequence[Engine], made: Mapping[int, Mapping[str, Any]]) -> 
     return _Run(engines, len(engines), ranks), {}
 
 
-def _follow(asking: Asking, run: _Run, progress: Progress, deadlock: float) -> None:
+def _follow(asking: Asking, run: _Run, progress: Progress) -> None:
     """Until all are back: what they tell goes to the reader, a deadlock and a Ctrl-C end them."""
     began = time.perf_counter()
     try:
@@ -212,7 +207,7 @@ def _follow(asking: Asking, run: _Run, progress: Progress, deadlock: float) -> N
                 what += f", {'; '.join(_said_wait(rank, told) for rank, told in sorted(waits.items()))}"
             progress.update(passed, None, what if not count else f"{what}, {count} have ended")
             pending = [run.rank_of[engine.id] for engine in asking.pending]
-            if pending and all(waits.get(rank, {}).get("seconds", 0) >= deadlock for rank in pending):
+            if pending and all(waits.get(rank, {}).get("seconds", 0) >= DEADLOCK for rank in pending):
                 run.deadlock = waits
                 run.take(asking.interrupt())
             asking.wait()
@@ -264,14 +259,8 @@ def _outcome(run: _Run, names: SentNames, doubts: list[Doubt]) -> RankOutcome:
     made = profile_of_ranks(whole, doubts)
     ranks = [each.rank for each in whole]
     printed = tuple(run.answers[rank].stdout + run.answers[rank].stderr for rank in ranks)
-    made = replace(
-        made,
-        files=(),
-        profiles=tuple(profiles[rank] for rank in ranks),
-        printed=printed,
-        ended=ended,
-        sent=names.text,
-    )
+    of_ranks = tuple(profiles[rank] for rank in ranks)
+    made = replace(made, files=(), profiles=of_ranks, printed=printed, ended=ended, sent=names.text)
     if isinstance(error, Interrupted):
         error.partial = made
     return RankOutcome(made, error)

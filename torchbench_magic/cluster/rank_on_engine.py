@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -23,7 +24,7 @@ from torchbench_magic.cell_text import Body, CellText
 from torchbench_magic.errors import OptionError, TorchBenchError
 from torchbench_magic.process.code import CompiledBody, compile_body, globals_assigned
 from torchbench_magic.process.frame_owner import without_own_frames
-from torchbench_magic.process.interrupts import interrupts_held
+from torchbench_magic.process.interrupts import NO_PROGRESS, interrupts_held
 from torchbench_magic.process.torch_import import import_torch
 from torchbench_magic.storage.records import decoded, pack_columns, profile_record
 
@@ -229,7 +230,6 @@ class _Job:
 
 _job: list[_Job] = []
 """One at most: an engine runs one thing at a time."""
-_warm: list[bool] = []
 
 
 def prepare(**asked: Any) -> dict[str, Any]:
@@ -321,16 +321,12 @@ def _ran(
         told = {**_profiled(job, text_of, watch), "backend": backend, "clock": clock}
     now = sent_versions(job.names, job.sent)
     told["changed"] = [name for name, version in before.items() if name in now and now[name] != version]
-    return {**told, "grouped": _groups_made() > groups or _groups_there() > 1}
+    return {**told, "grouped": _groups_made() > groups or len(getattr(_world(), "pg_map", ())) > 1}
 
 
 def _groups_made() -> int:
     """How many process groups this process has made, those that it has ended too; -1 where torch does not tell."""
     return int(getattr(_world(), "group_count", -1))
-
-
-def _groups_there() -> int:
-    return len(getattr(_world(), "pg_map", ()))
 
 
 def _world() -> Any:
@@ -353,15 +349,12 @@ def _make_group(job: _Job, rank: int, world_size: int, store: Mapping[str, Any])
     job.made_group = True
 
 
+@cache
 def _warm_up() -> None:
     """The first start of torch's profiler in a process takes 0.2 s, in which the others would wait."""
-    if _warm:
-        return
-    from torchbench_magic.process.interrupts import NO_PROGRESS
     from torchbench_magic.profiling.kineto import make_ready
 
     make_ready(NO_PROGRESS)
-    _warm.append(True)
 
 
 def _profiled(job: _Job, text_of: _Texts, watch: WaitingWatch) -> dict[str, Any]:

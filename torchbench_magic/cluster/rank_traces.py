@@ -29,7 +29,7 @@ from torchbench_magic.profiling.trace import KINDS, Trace, line_ranges, node_sou
 from torchbench_magic.profiling.trace_reader import TraceFile, is_own_frame, opened_trace
 from torchbench_magic.results import Doubt
 
-from .rank_analysis import CodePlace, RankRun, profile_of_ranks
+from .rank_analysis import CodePlace, RankFacts, RankRun, profile_of_ranks
 from .rank_blame import CollectiveCalls, kind_of_collective
 from .rank_clocks import RankClock
 from .rank_profile import RankProfile, joined_stretches
@@ -132,42 +132,10 @@ def read_rank(path: Path) -> RankRun:
     columns.take(file.events())
     if MERGED_KEY in file.head:
         raise TraceError(f"{path}: is a merged trace of several ranks; give the original ones")
-    told, base = _told(file.head), file.head.get("baseTimeNanoseconds", 0)
-    facts = RankFacts(
-        rank=told["rank"] if told["rank"] is not None else -1,
-        clock=RankClock(str(file.head.get("host_name") or ""), told["offset"], told["error"]),
-        world_size=told["world_size"],
-        backend=told["backend"],
-        grouped=told["grouped"],
-        ended=told["ended"],
-        gave_way=told["gave_way"],
-        base=base if isinstance(base, int) and 0 <= base < 2**62 else 0,
-        file=str(path),
-    )
-    run = run_of_columns(columns, facts)
+    run = run_of_columns(columns, _facts(file.head, str(path)))
     if run is None:
         raise TraceError(f"{path}: is a Chrome trace without ops of torch")
     return run
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankFacts:
-    """What is known of a rank besides its events.
-
-    Attributes:
-        rank, clock, world_size, backend, grouped, file, ended, gave_way: as in `RankRun`.
-        base: ns since 1970 that the times of its events count from.
-    """
-
-    rank: int
-    clock: RankClock
-    world_size: int | None
-    backend: str
-    grouped: bool = False
-    base: int = 0
-    file: str = ""
-    ended: tuple[str, int] | None = None
-    gave_way: bool = False
 
 
 def run_of_columns(columns: RankColumns, facts: RankFacts) -> RankRun | None:
@@ -188,13 +156,9 @@ def run_of_columns(columns: RankColumns, facts: RankFacts) -> RankRun | None:
             rows[names[at], "device"] = (len(mine), int((mine[:, 3] - mine[:, 2]).sum()))
     wanted = np.array([bool(key) and not key.endswith(_ALONE) for key in keys] + [False])
     calls, others = _calls(_table(columns.calls, 3), host_work, device_work, keys, wanted)
+    ended = None if facts.ended is None else (facts.ended[0], facts.ended[1] - facts.base)
     run = RankRun(
-        rank=facts.rank,
-        file=facts.file,
-        clock=facts.clock,
-        world_size=facts.world_size,
-        backend=facts.backend,
-        grouped=facts.grouped,
+        **{**vars(facts), "base": 0, "ended": ended},
         begin=int(moments[:, 0].min()),
         end=int(moments[:, 1].max()),
         steps=_with_any(steps, ops[:, 2]),
@@ -203,32 +167,31 @@ def run_of_columns(columns: RankColumns, facts: RankFacts) -> RankRun | None:
         compute=compute,
         ops=rows,
         places=_places(columns, names, int(calls.end[0]) if len(calls) else 0),
-        ended=None if facts.ended is None else (facts.ended[0], facts.ended[1] - facts.base),
-        gave_way=facts.gave_way,
     )
     return run.moved(facts.base)
 
 
-def _told(head: Mapping[str, Any]) -> dict[str, Any]:
+def _facts(head: Mapping[str, Any], file: str) -> RankFacts:
     """What the head of a trace says of the job: ours first, since torch's is gone with the process group."""
     own, info = (_mapping(head.get(name)) for name in (RANK_KEY, "distributedInfo"))
 
     def number(name: str) -> int | None:
         return next((v for v in (own.get(name), info.get(name)) if isinstance(v, int) and 0 <= v < 2**31), None)
 
-    clock = _mapping(own.get("clock"))
+    clock, rank = _mapping(own.get("clock")), number("rank")
     offset, error = clock.get("offset_ns"), clock.get("error_ns")
     known = isinstance(offset, int) and isinstance(error, int) and abs(offset) < 2**60 and 0 <= error < 2**60
-    return {
-        "rank": number("rank"),
-        "world_size": number("world_size"),
-        "backend": str(own.get("backend") or info.get("backend") or ""),
-        "offset": offset if known else None,
-        "error": error if known else 0,
-        "grouped": _has_groups(info),
-        "ended": _ended(own.get("ended"), own.get("ended_ns")),
-        "gave_way": own.get("gave_way") is True,
-    }
+    return RankFacts(
+        rank=rank if rank is not None else -1,
+        clock=RankClock(str(head.get("host_name") or ""), *((offset, error) if known else ())),
+        world_size=number("world_size"),
+        backend=str(own.get("backend") or info.get("backend") or ""),
+        grouped=_has_groups(info),
+        base=_base(head),
+        file=file,
+        ended=_ended(own.get("ended"), own.get("ended_ns")),
+        gave_way=own.get("gave_way") is True,
+    )
 
 
 def _ended(name: object, ns: object) -> tuple[str, int] | None:

@@ -123,12 +123,11 @@ def _unlike_hosts(whole: Comparison) -> Iterator[Doubt]:
         if len(hosts) > 1:
             text = (
                 f"The points were measured on {len(hosts)} hosts of the same kind: ratios are within one host; absolute"
-                f" times"
-                " of different points are of different machines."
+                " times of different points are of different machines."
             )
             yield Doubt("several-hosts", text, "", {"hosts": sorted(hosts)})
         return
-    names = "; ".join(f"{_listed(of_kind)}: {', '.join(kind)}" for kind, of_kind in kinds.items())
+    names = "; ".join(f"{', '.join(sorted({*of_kind}))}: {', '.join(kind)}" for kind, of_kind in kinds.items())
     text = f"The points were measured on hosts that differ ({names}): do not compare times of different points."
     action = "Ratios at a point are within one host and still valid."
     yield Doubt("unlike-hosts", text, action, {"hosts": sorted(hosts)})
@@ -146,10 +145,6 @@ def _kind(place: EnginePlace) -> tuple[str, ...]:
     assert e is not None
     shown = (e.cpu, f"{e.usable_cores} cores", e.accelerator, f"torch {e.torch}", f"Python {e.python}")
     return tuple(part for part in shown if part)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(sorted({*names}))
 
 
 # ---- host_queues -----------------------------------------------------------------------------------------------------

@@ -407,9 +407,6 @@ class Cache:
         self.folder, self.why_private = folder, why_private
         self.refused: dict[Path, str] = {}
 
-    def path(self, name: str) -> Path:
-        return self.folder / name
-
     def used(self, path: Path) -> bool:
         """Whether it is there and can be trusted; then it counts as used now. Why not stands in `refused`."""
         if not path.exists() and not path.is_symlink():
@@ -712,12 +709,12 @@ class _Builds:
 
     def _target(self, snip: Snip, headers: Headers) -> Path:
         """One folder for all snippets of one compiler, its flags and this torch."""
-        return self._cache.path(self._toolchain.key("lean")) / f"{self._toolchain.key(headers, snip.text)}.so"
+        return self._cache.folder / self._toolchain.key("lean") / f"{self._toolchain.key(headers, snip.text)}.so"
 
     # ---- the headers --------------------------------------------------------------------------------------------
 
     def _prelude(self) -> Path:
-        return self._cache.path(self._toolchain.key("lean")) / "prelude.h"
+        return self._cache.folder / self._toolchain.key("lean") / "prelude.h"
 
     def _prepare_headers(self) -> None:
         """Precompile the lean headers where snippets are compiled often."""

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from torchbench_magic.cell_text import Body
@@ -56,9 +55,7 @@ class Silence:
         for stream in _STREAMS:
             os.dup2(self._nowhere, stream)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._put_back()
 
     def close(self) -> None:

@@ -26,13 +26,14 @@ from torchbench_magic.process.machine import (
     NativeLibrary,
     SystemFiles,
     active_hooks,
-    affinity_text,
+    affinity,
     cgroup_figures,
     clock_control,
     cpu_quota,
     governor_text,
     memory_limit,
     native_libraries,
+    ranges_text,
     throttled_share,
     usable_cores,
 )
@@ -182,15 +183,11 @@ class CoreLimits:
 
 def core_limits(threads: int, files: SystemFiles = THIS_MACHINE) -> CoreLimits:
     """Read them."""
-    installed, quota = os.cpu_count() or 1, cpu_quota(files)
-    try:
-        allowed = len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS, Windows
-        allowed = installed
+    installed, quota, own = os.cpu_count() or 1, cpu_quota(files), affinity()
     return CoreLimits(
         installed=installed,
-        affinity=affinity_text(),
-        allowed=allowed,
+        affinity=ranges_text(own),
+        allowed=len(own) or installed,
         quota=quota,
         throttled=throttled_share(quota, files),
         usable=usable_cores(files),
@@ -688,6 +685,7 @@ def self_tests(progress: Progress) -> Iterator[SelfTest]:
         Interrupted: on Ctrl-C; ``.partial`` is the `SelfTest` of the case under way, or None.
     """
     from torchbench_magic.script.compare import compare  # with pandas, which the rest does without
+    from torchbench_magic.timing.comparison import Comparison
 
     for at, (name, (setup, stmt)) in enumerate(CASES.items()):
         try:
@@ -700,7 +698,7 @@ def self_tests(progress: Progress) -> Iterator[SelfTest]:
             )
         except Interrupted as interrupt:
             known = interrupt.partial
-            raise Interrupted(as_self_test(name, known) if known is not None else None) from None
+            raise Interrupted(as_self_test(name, known) if isinstance(known, Comparison) else None) from None
         yield as_self_test(name, made)
 
 

@@ -34,7 +34,8 @@ def oversubscribed(profile: Profile) -> list[Insight]:
     stake = profile.wall_time * use.wait / use.wanted
     who = "threads"
     if use.below >= _OF_PROCESSES * use.wanted:
-        who = f"threads of this process and of {_processes(use.processes)}"
+        below = "1 process" if use.processes == 1 else f"{units.count(use.processes)} processes"
+        who = f"threads of this process and of {below} below it"
     others = f" (other processes used {_mean(use.outside)} meanwhile)" if use.outside >= OTHERS * use.cores else ""
     said = (
         f"{_mean(use.wanted)} {who} wanted one of {_cores(use.cores)}{others}, and waited for it"
@@ -189,7 +190,3 @@ def _mean(value: float) -> str:
 
 def _cores(count: int) -> str:
     return "1 core" if count == 1 else f"{units.count(count)} cores"
-
-
-def _processes(count: int) -> str:
-    return "1 process below it" if count == 1 else f"{units.count(count)} processes below it"

@@ -11,8 +11,7 @@ from torchbench_magic.profiling.profile import Profile, processor_silenced_by, s
 from torchbench_magic.results import Insight
 
 from .compile import compile_silenced_by, compiling_took, fell_back, graph_break, recompiles
-from .constant import constant
-from .copies import copies
+from .constant import constant, copies
 from .cores import contended, gil_bound, lock_bound, oversubscribed, serial, throttled, waiting
 from .leak import leak
 from .operators import below_roof, memory_bound_run, page_fault, shape, slow_dtype
@@ -79,9 +78,7 @@ KINDS = (
     Kind(below_roof, lines_silenced_by, is_general=True),
     Kind(numpy, lines_silenced_by, is_general=True),
     Kind(python, lines_silenced_by, is_general=True),
-    Kind(
-        overhead, silenced_by, is_general=True
-    ),  # where recording took most, there were many small events: this says so
+    Kind(overhead, silenced_by, is_general=True),  # where recording took most, there were many small events
     Kind(compiling_took, compile_silenced_by),
     Kind(recompiles, compile_silenced_by),
     Kind(graph_break, compile_silenced_by),

@@ -95,7 +95,7 @@ class Change:
     finish: Callable[[dict[str, Any]], None] | None = None
     around: Callable[[], Any] | None = None
     each_call: bool = False
-    before: Callable[[], None] | None = None
+    before: Callable[[], object] | None = None
     precision: Any = None
     compiles: str = ""
     how: str = ""
@@ -526,13 +526,7 @@ class FlushDenormal:
         if not torch.set_flush_denormal(True):
             raise DoesNotApply("this processor cannot flush denormal numbers")
         torch.set_flush_denormal(False)
-        return Change(before=_flush, how="torch.set_flush_denormal(True)")
-
-
-def _flush() -> None:
-    import torch
-
-    torch.set_flush_denormal(True)
+        return Change(before=partial(torch.set_flush_denormal, True), how="torch.set_flush_denormal(True)")
 
 
 # ---- compile_lever ---------------------------------------------------------------------------------------------------
@@ -595,8 +589,10 @@ def _compiled(module: Any, options: dict[str, Any] | None) -> Any:
 def has_compiled_code(site: Site) -> bool:
     """Whether code is there that was compiled earlier, of the modules that the cell reads and of those within, and no
     code of theirs has as many compilations as may be: then it may run as it is."""
+    import torch
+
     limit = recompile_limit()
-    models = site.of_kind(_class_of_modules()).values()
+    models = site.of_kind(torch.nn.Module).values()
     codes = {function.__code__ for model in models for module in model.modules() if (function := _forward_of(module))}
     numbers = [len(compiled_of(code)) for code in codes]
     return any(numbers) and limit is not None and max(numbers) < limit
@@ -605,12 +601,6 @@ def has_compiled_code(site: Site) -> bool:
 def _forward_of(module: Any) -> FunctionType | None:
     forward = getattr(type(module), "forward", None)
     return forward if isinstance(forward, FunctionType) else None
-
-
-def _class_of_modules() -> type:
-    import torch
-
-    return torch.nn.Module
 
 
 def _targets(site: Site) -> tuple[list[str], list[str]]:
@@ -628,7 +618,7 @@ def _targets(site: Site) -> tuple[list[str], list[str]]:
         seen.add(name)
         if is_a(value, torch.nn.Module) and not _is_compiled(value):
             modules[name] = value
-        elif is_a(value, FunctionType) and _is_of_notebook(value, site):
+        elif is_a(value, FunctionType) and (value.__globals__ is site.home or value.__globals__ is site.names):
             inner = notebook_functions([name], site.names, site.home)
             if _may_be_compiled(value) and not any(_trains(each) for each in [value, *inner]):
                 functions.append(name)
@@ -636,10 +626,6 @@ def _targets(site: Site) -> tuple[list[str], list[str]]:
                 todo += sorted(variables_read([], site.names, [value]))
     with_parameters = [name for name, model in modules.items() if any(True for _ in model.parameters())]
     return sorted(with_parameters or modules), sorted(functions)
-
-
-def _is_of_notebook(function: FunctionType, site: Site) -> bool:
-    return function.__globals__ is site.home or function.__globals__ is site.names
 
 
 def _may_be_compiled(function: FunctionType) -> bool:

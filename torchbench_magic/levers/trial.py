@@ -296,12 +296,11 @@ class Trials:
         trials: lever -> what was seen of it.
         shared: names that all alternatives are to find besides.
         left_out: lever -> why it is not timed.
-        restores: a cthe whole cell changes what the next one finds: it is to be put back.
+        restores: a call changes what the next one finds: it is to be put back.
         doubts: what is said besides.
         call_seconds: of a warm call as it is.
         written: what the cell writes into objects, as it is and under each lever.
         rewritten: labels of what every call writes anew, and so is to be put back before each block.
-        restored: labels of the tensors, gradients and arrays that it changes.
         stage: what is under way.
     """
 
@@ -314,7 +313,6 @@ class Trials:
     call_seconds: float = 0.0
     written: list[WrittenObjects] = field(default_factory=list)
     rewritten: frozenset[str] = frozenset()
-    restored: frozenset[str] = frozenset()
     _is_evident: bool = True
     _prints_the_same: bool = True
 
@@ -333,7 +331,6 @@ class Trials:
         self.written.append(cell.written)
         baseline = cell.call()
         again = cell.call()
-        self.restored = frozenset(baseline.state)
         self.call_seconds = min(baseline.seconds, again.seconds)
         self.restores = bool(baseline.state or self.rewritten) or cell.reads_streams or cell.draws_of_its_own
         repeats = compared(again, baseline)[0] != "differs"
@@ -446,40 +443,37 @@ class Trials:
 
     # ---- what is said ---------------------------------------------------------------------------------------
 
+    def _say(self, *doubt: Any) -> None:
+        self.doubts.append(Doubt(*doubt))
+
     def _say_what_was_seen(self, differ: Sequence[str], mentioned: frozenset[str]) -> None:
         if differ:
             rest = f" and {len(differ) - _NAMED} more" if len(differ) > _NAMED else ""
             what = ", ".join(map(_quoted, differ[:_NAMED])) + rest
-            self.doubts.append(
-                Doubt(
-                    "not-repeatable",
-                    f"Two calls of the unchanged cell give different results from the same state ({what}): whether a"
-                    " lever changes the result is unknown, so none is recommended.",
-                    "Each call gets the same random numbers from torch, NumPy and Python; take clock readings, and"
-                    " numbers from elsewhere, out of the cell.",
-                    {"names": list(differ)},
-                )
+            self._say(
+                "not-repeatable",
+                f"Two calls of the unchanged cell give different results from the same state ({what}): whether a"
+                " lever changes the result is unknown, so none is recommended.",
+                "Each call gets the same random numbers from torch, NumPy and Python; take clock readings, and"
+                " numbers from elsewhere, out of the cell.",
+                {"names": list(differ)},
             )
         if writes := sorted(mentioned & _MAY_WRITE):
-            self.doubts.append(
-                Doubt(
-                    "repeated-effects",
-                    f"The cell may write to files (`{writes[0]}`): it runs many times here, under each lever, and"
-                    " writes each time. Tensors, optimizers and random numbers are put back, files are not.",
-                    "",
-                    {"names": writes},
-                )
+            self._say(
+                "repeated-effects",
+                f"The cell may write to files (`{writes[0]}`): it runs many times here, under each lever, and"
+                " writes each time. Tensors, optimizers and random numbers are put back, files are not.",
+                "",
+                {"names": writes},
             )
 
     def _say_what_cannot_be_compared(self, found: Mapping[str, str]) -> None:
         if not self._is_evident and not found:
-            self.doubts.append(
-                Doubt(
-                    "not-compared",
-                    "The cell keeps no number that it computes, so results were not compared: whether a lever changes"
-                    " them is not known, and none is recommended.",
-                    "End the cell with a tensor or a number that it computes, or keep it in a variable.",
-                )
+            self._say(
+                "not-compared",
+                "The cell keeps no number that it computes, so results were not compared: whether a lever changes"
+                " them is not known, and none is recommended.",
+                "End the cell with a tensor or a number that it computes, or keep it in a variable.",
             )
         if not found:
             return
@@ -487,14 +481,12 @@ class Trials:
         what = f"is an object of class `{kind}`" if kind else "is too long"
         subject = "The value of the last line" if label == VALUE else _quoted(label)
         more = "" if len(found) == 1 else f" (and {len(found) - 1} more of what the cell makes)"
-        self.doubts.append(
-            Doubt(
-                "not-compared",
-                f"{subject} {what}{more}, and was not compared: whether a lever changes it is not known, and none is"
-                " recommended.",
-                "End the cell with a tensor or a number, and make or delete other objects outside of it.",
-                {"names": list(found)},
-            )
+        self._say(
+            "not-compared",
+            f"{subject} {what}{more}, and was not compared: whether a lever changes it is not known, and none is"
+            " recommended.",
+            "End the cell with a tensor or a number, and make or delete other objects outside of it.",
+            {"names": list(found)},
         )
 
     def _say_what_was_drawn(self) -> None:
@@ -502,26 +494,22 @@ class Trials:
         found = [name for name, one in self.trials.items() if one.result == "differs" and not one.differs_in]
         if found:
             what = ", ".join(map(_quoted, found))
-            self.doubts.append(
-                Doubt(
-                    "not-compared",
-                    f"The cell draws random numbers. Under {what} the same numbers may fall on other elements, so"
-                    " `differs` does not say whether anything else changes.",
-                    "Try it without them, such as after `model.eval()`, and see whether the result still differs.",
-                    {"names": found},
-                )
+            self._say(
+                "not-compared",
+                f"The cell draws random numbers. Under {what} the same numbers may fall on other elements, so"
+                " `differs` does not say whether anything else changes.",
+                "Try it without them, such as after `model.eval()`, and see whether the result still differs.",
+                {"names": found},
             )
 
     def _say_what_is_kept(self, labels: Sequence[str]) -> None:
         if labels:
             what = ", ".join(map(_quoted, labels[:_NAMED]))
-            self.doubts.append(
-                Doubt(
-                    "not-restored",
-                    f"{what} holds too many items to be put back, and keeps what the last call wrote.",
-                    "Give the cell a copy, or a smaller one.",
-                    {"names": list(labels)},
-                )
+            self._say(
+                "not-restored",
+                f"{what} holds too many items to be put back, and keeps what the last call wrote.",
+                "Give the cell a copy, or a smaller one.",
+                {"names": list(labels)},
             )
 
     def _say_what_was_left_out(self, task: Task) -> None:

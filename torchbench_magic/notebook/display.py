@@ -161,7 +161,7 @@ class Output:
 
     def _tell_live(self, done: float, total: float | None, what: str, line: str) -> None:
         if self._view is None:
-            from .live import LiveView
+            from .explorers import LiveView
 
             self._view = LiveView(self._rows)
             data, metadata = self._shell.display_formatter.format(self._view)

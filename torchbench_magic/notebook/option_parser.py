@@ -16,7 +16,7 @@ from torchbench_magic.errors import OptionError
 from torchbench_magic.timing.plan import MOST, MOST_PROCESSES, MOST_THREADS, tolerances_asked
 
 if TYPE_CHECKING:
-    from torchbench_magic.profiling.schedule import Schedule
+    from torchbench_magic.profiling.options import Schedule
 
 # ---- option_values ---------------------------------------------------------------------------------------------------
 # From the text of an option to its value. Each raises ValueError with what is valid.
@@ -141,7 +141,7 @@ def read_seed(text: str) -> int:
 
 
 def read_schedule(text: str) -> Schedule:
-    from torchbench_magic.profiling.schedule import Schedule
+    from torchbench_magic.profiling.options import Schedule
 
     try:
         return Schedule.of(text)

@@ -6,9 +6,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchbench_magic.errors import OptionError
-from torchbench_magic.profiling.options import ProfileOptions
-from torchbench_magic.profiling.schedule import Schedule
-from torchbench_magic.timing.plan import Plan
+from torchbench_magic.profiling.options import ProfileOptions, Schedule
+from torchbench_magic.timing.plan import Counting, Plan
 
 from .option_parser import (
     among,
@@ -37,7 +36,6 @@ from .option_parser import (
 if TYPE_CHECKING:
     from torchbench_magic.counting.count import Form
     from torchbench_magic.timing.across_runs import SideBy
-    from torchbench_magic.timing.plan import Counting
 
 T = TypeVar("T")
 
@@ -221,8 +219,6 @@ class TimerOptions(SharedOptions, Plan):
     @property
     def counting(self) -> Counting | None:
         """What is asked of the counting core; None where nothing is to be counted."""
-        from torchbench_magic.timing.plan import Counting
-
         return None if self.callgrind is None else Counting(self.callgrind, self.callgrind_form)
 
     def plan(self, *, label: str | None) -> Plan:

@@ -11,13 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchbench_magic.errors import InputError, Interrupted, OptionError
-from torchbench_magic.process.interrupts import hear_interrupt
+from torchbench_magic.process.interrupts import Progress, hear_interrupt
 
 from .options import ProfilerOptions, TimerOptions
 
 if TYPE_CHECKING:
     from torchbench_magic.cluster.rank_profile import RankProfile
-    from torchbench_magic.process.interrupts import Progress
     from torchbench_magic.profiling.profile import Profile
     from torchbench_magic.storage.resume import Recording
     from torchbench_magic.storage.store import Store

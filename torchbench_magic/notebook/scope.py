@@ -8,7 +8,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from torchbench_magic.errors import OptionError
-from torchbench_magic.process.code import CompiledBody
+from torchbench_magic.process.code import CompiledBody, globals_assigned, globals_read
 from torchbench_magic.results import Doubt
 
 # ---- local_scope -----------------------------------------------------------------------------------------------------
@@ -108,8 +108,6 @@ def unseen_names(parts: Iterable[CompiledBody], user_ns: Mapping[str, Any]) -> l
         parts: the magic's code, setup included.
         user_ns: the notebook's names.
     """
-    from torchbench_magic.process.code import globals_assigned, globals_read
-
     frame = calling_frame(user_ns)
     if frame is None:
         return []

@@ -10,16 +10,19 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
+from pathlib import Path
+from traceback import FrameSummary
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics
 
 from torchbench_magic.cell_text import Body
-from torchbench_magic.errors import Busy, InputError, Interrupted, MissingTool, OptionError
+from torchbench_magic.errors import Busy, InputError, Interrupted, MissingTool, OptionError, TorchBenchError
 from torchbench_magic.process.code import CompiledBody, Notebook, close_book, compile_body, open_book
 from torchbench_magic.process.frame_owner import PROFILED_CELL
-from torchbench_magic.process.interrupts import interrupts_held
+from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, interrupts_held
 from torchbench_magic.process.memory import give_back_if_due
 from torchbench_magic.process.output import close_channel, open_channel
 from torchbench_magic.profiling.file_texts import FileTexts, RecordedFiles
@@ -32,10 +35,8 @@ from .option_parser import read_line
 from .options import SharedOptions
 from .scope import check_not_local, local_names
 from .startup import complete_lines, withdraw_completing
-from .tracebacks import Tracebacks
 
 if TYPE_CHECKING:
-    from torchbench_magic.process.interrupts import Progress
     from torchbench_magic.results import Doubt
 
 T = TypeVar("T", bound=SharedOptions)
@@ -224,8 +225,6 @@ class Delivery:
 
     @property
     def progress(self) -> Progress:
-        from torchbench_magic.process.interrupts import NO_PROGRESS
-
         return NO_PROGRESS if self.options.quiet else self.output
 
     def deliver(self, result: Any) -> None:
@@ -258,3 +257,111 @@ def one_line_errors() -> Iterator[None]:
         yield
     except (InputError, MissingTool, Busy) as error:
         raise UsageError(str(error)) from None
+
+
+# ---- tracebacks ------------------------------------------------------------------------------------------------------
+# Tracebacks as the user would see them without a magic.
+#
+# An exception of the measured code passes through the frames of this package on its way up. IPython would show them (or
+# a note that it hides some), and after a syntax error the whole way through its own machinery. Both of its formatters
+# are wrapped here: our frames are unlinked, and of the cell's own frames the one that stands on the magic line goes too
+# where the next one stands in the same cell. Groups of exceptions IPython leaves to Python to print, which asks no
+# formatter: so the shell's `showtraceback` is wrapped too.
+
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_Format = Callable[..., list[str]]
+_CALLERS = {"run_cell_magic", "run_line_magic"}
+
+
+class Tracebacks:
+    """Wraps how one shell shows tracebacks until closed."""
+
+    def __init__(self, shell: Any, is_cell: Callable[[str], bool]) -> None:
+        self._wrappers: list[tuple[Any, str, Callable[..., Any]]] = [
+            (shell.InteractiveTB, "structured_traceback", partial(_formatted, is_cell)),
+            (shell.SyntaxTB, "structured_traceback", _formatted_syntax_error),
+            (shell, "showtraceback", partial(_shown, is_cell)),
+        ]
+        self._wrapped: list[tuple[Any, str, Any]] = []
+
+    def open(self) -> None:
+        for owner, method, wrapper in self._wrappers:
+            ours = partial(wrapper, getattr(owner, method))
+            setattr(owner, method, ours)
+            self._wrapped.append((owner, method, ours))
+
+    def close(self) -> None:
+        for owner, method, ours in self._wrapped:
+            if vars(owner).get(method) is ours:
+                delattr(owner, method)
+        self._wrapped.clear()
+
+
+def unlink_own_frames(
+    error: type[BaseException] | None, tb: TracebackType | None, is_cell: Callable[[str], bool]
+) -> TracebackType | None:
+    """``tb`` with the frames of this package unlinked.
+
+    Unchanged when there are none, and when the last one did not call a cell's code: then this package is what
+    failed, and its frames are needed (an interrupt excepted, which may come at any moment). An error of its own that
+    a cell's call of its functions raises says all in its line.
+    """
+    entries: list[TracebackType] = []
+    while tb is not None:
+        entries.append(tb)
+        tb = tb.tb_next
+    own = [index for index, entry in enumerate(entries) if _is_own(entry.tb_frame.f_code.co_filename)]
+    interrupted = error is not None and issubclass(error, KeyboardInterrupt)
+    inner = entries[own[-1] + 1 :] if own else []
+    if own and own[0] and not inner and error is not None and issubclass(error, TorchBenchError):
+        if is_cell(_file(entries[own[0] - 1])):
+            entries[own[0] - 1].tb_next = None
+        return entries[0]
+    if not own or not (interrupted or (inner and is_cell(_file(inner[0])))):
+        return entries[0] if entries else None
+    outer = entries[: own[0]]
+    while outer and outer[-1].tb_frame.f_code.co_name in _CALLERS:
+        outer.pop()
+    if outer and inner and _file(outer[-1]) == _file(inner[0]):
+        outer.pop()  # the magic line of the same cell
+    kept = outer + inner
+    for entry, following in zip(kept, [*kept[1:], None], strict=True):
+        entry.tb_next = following
+    return kept[0] if kept else None
+
+
+def _formatted(
+    is_cell: Callable[[str], bool],
+    original: _Format,
+    etype: Any,
+    evalue: Any,
+    etb: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> list[str]:
+    return original(etype, evalue, unlink_own_frames(etype, etb, is_cell), *args, **kwargs)
+
+
+def _shown(
+    is_cell: Callable[[str], bool], original: Callable[..., None], exc_tuple: Any = None, *args: Any, **kwargs: Any
+) -> None:
+    """The frames are unlinked in place, where Python's own printing finds the traceback too."""
+    error, _, tb = exc_tuple or sys.exc_info()
+    unlink_own_frames(error, tb, is_cell)
+    original(exc_tuple, *args, **kwargs)
+
+
+def _formatted_syntax_error(
+    original: _Format, etype: Any, evalue: Any, entries: Any, *args: Any, **kwargs: Any
+) -> list[str]:
+    """Syntax errors come with a list of frame summaries; one of our own compiling shows none, as a cell's does."""
+    own = [at for at, entry in enumerate(entries) if isinstance(entry, FrameSummary) and _is_own(entry.filename)]
+    return original(etype, evalue, entries[own[-1] + 1 :] if own else entries, *args, **kwargs)
+
+
+def _is_own(file: str) -> bool:
+    return file.startswith(_PACKAGE)
+
+
+def _file(entry: TracebackType) -> str:
+    return entry.tb_frame.f_code.co_filename

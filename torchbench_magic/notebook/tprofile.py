@@ -14,23 +14,20 @@ from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 from torchbench_magic.process.code import CompiledBody
-from torchbench_magic.process.interrupts import interrupts_held, interrupts_let_through
+from torchbench_magic.process.interrupts import Progress, interrupts_held, interrupts_let_through
 
 from .option_parser import describe, documented
 from .options import ProfilerOptions
 from .saving import check_files, check_store, write_files, write_job
 from .scope import Names, unseen_names
 from .sections import has_code
-from .session import Delivery, SessionMagics, import_libraries, one_line_errors
+from .session import Delivery, Session, SessionMagics, import_libraries, one_line_errors
 
 if TYPE_CHECKING:
     from torchbench_magic.cluster.rank_job import RankCell, RankOutcome
-    from torchbench_magic.process.interrupts import Progress
     from torchbench_magic.profiling.profile import Profile
     from torchbench_magic.profiling.profiler import Asked
     from torchbench_magic.results import Doubt
-
-    from .session import Session
 
 # ---- rank_cells ------------------------------------------------------------------------------------------------------
 # ``%%tprofile --engines``: what its line may ask for, the cell as a job on engines, and the files that it writes.

@@ -308,7 +308,7 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 class BoundNames:
-    """The names that a module body binds at its own level.
+    """The names that a module body binds at its own level; a ``global`` there is a no-op and does not count.
 
     Attributes:
         bound: every name bound (assigned, imported, defined, deleted, captured by ``except`` or ``match``).
@@ -320,11 +320,6 @@ class BoundNames:
         self.shared = {n for f in ast.walk(tree) if isinstance(f, ast.Global) for n in f.names}
         self.bound = set(_binds(tree)) - self.shared
         self.reset = self.bound - _always_first(tree.body, self.bound)
-
-
-def bound_names(tree: ast.Module) -> BoundNames:
-    """Analyse a module body; a ``global`` at its own level is a no-op there and does not count."""
-    return BoundNames(tree)
 
 
 def _binds(node: ast.AST) -> Iterator[str]:
@@ -524,14 +519,15 @@ def compile_loop(
     module = compile(tree, body.file, "exec", flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     is_async = bool(module.co_flags & inspect.CO_COROUTINE)
     used = frozenset(names_used(module))
-    names = bound_names(tree)
+    names = BoundNames(tree)
     first = tree.body[0].lineno
     tree = _GlobalsDropped().visit(tree)
     loop = _shell(names, namespace, is_async, tree.body, first)
     bare = _shell(names, namespace, False, [], first)
     code = _code_of(compile(loop, body.file, "exec", flags, dont_inherit=True))
-    copies = tuple(_function_of(code.replace(), namespace) for _ in range(replicas))
-    empty = _function_of(_code_of(compile(bare, body.file, "exec", flags, dont_inherit=True)), namespace)
+    copies = tuple(FunctionType(code.replace(), namespace, "<module>") for _ in range(replicas))
+    bare_code = _code_of(compile(bare, body.file, "exec", flags, dont_inherit=True))
+    empty = FunctionType(bare_code, namespace, "<module>")
     kept = {n: namespace[n] for n in names.reset | names.shared if n in namespace}
     inputs = frozenset(globals_read(module) - (names.bound - names.reset))
     return Loop(copies, empty, is_async, used, kept, body.source, inputs)
@@ -607,10 +603,6 @@ def calls_left(error: BaseException) -> int | None:
     frames = (frame for frame, _ in walk_tb(error.__traceback__))
     loop = next((frame for frame in frames if "__tb_it" in frame.f_code.co_varnames), None)
     return None if loop is None else operator.length_hint(loop.f_locals["__tb_it"])
-
-
-def _function_of(code: CodeType, namespace: dict[str, Any]) -> FunctionType:
-    return FunctionType(code, namespace, "<module>")
 
 
 # ---- callables -------------------------------------------------------------------------------------------------------

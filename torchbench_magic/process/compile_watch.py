@@ -197,14 +197,10 @@ class CompileWatch:
         mine = [one.__code__ for one in vars(type(self)).values() if isinstance(one, FunctionType)]
         return (*mine, *self._callbacks.codes)
 
-    def _leave_alone(self) -> None:
-        """Anew for every run: ``torch.compiler.reset()`` may forget it."""
-        dynamo.leave_alone(self.codes)
-
     def start(self) -> None:
         self._last = next(iter(reversed(dynamo.frame_records())), None)
         self._breaks, _ = dynamo.breaks_until_now()
-        self._leave_alone()
+        dynamo.leave_alone(self.codes)  # anew for every run: ``torch.compiler.reset()`` may forget it
         self._callbacks.start()
 
     def stop(self) -> tuple[CompiledFrame, ...]:
@@ -410,12 +406,9 @@ def refused_before(codes: Iterable[CodeType], compiled: Collection[CompiledFrame
         records = [dynamo.read_record(one) for one in dynamo.frame_records()]
         guards = [one.guard for one in records if one.guard and one.compile_id.rpartition("/")[0] == number]
         found.append(
-            CompiledFrame(
+            _of_code(
+                code,
                 compile_id=kept[0],
-                name=code.co_qualname.replace("<locals>.", ""),
-                file=code.co_filename,
-                line=code.co_firstlineno,
-                code=code,
                 guard=guard_text(guards[-1]) if guards else "",
                 refused_before="recompile_limit",
             )
@@ -440,12 +433,9 @@ def broken_before(codes: Iterable[CodeType], compiled: Collection[CompiledFrame]
         if code in seen or last is None or last.failure != _UNSUPPORTED or _LIMIT.search(last.why):
             continue
         found.append(
-            CompiledFrame(
+            _of_code(
+                code,
                 compile_id=last.compile_id,
-                name=code.co_qualname.replace("<locals>.", ""),
-                file=code.co_filename,
-                line=code.co_firstlineno,
-                code=code,
                 failure=last.failure,
                 why=last.why,
                 failed_at=last.failed_at,
@@ -455,10 +445,15 @@ def broken_before(codes: Iterable[CodeType], compiled: Collection[CompiledFrame]
     return found
 
 
+def _of_code(code: CodeType, **facts: Any) -> CompiledFrame:
+    name = code.co_qualname.replace("<locals>.", "")
+    return CompiledFrame(name=name, file=code.co_filename, line=code.co_firstlineno, code=code, **facts)
+
+
 def switched_off(texts: Iterable[str]) -> Doubt | None:
     """What is to be said where code calls ``torch.compile`` and that does nothing; None where it works, or is not
     called."""
-    if not dynamo.is_switched_off() or not any(_CALLED.search(text) for text in texts):
+    if not dynamo.switched_off_by() or not any(_CALLED.search(text) for text in texts):
         return None
     text = (
         "torch.compile is switched off here (`TORCH_COMPILE_DISABLE`, `TORCHDYNAMO_DISABLE` or"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torchbench_magic.results import Doubt
 
-from .machine import proc_text, thread_ids, thread_times, usable_cores
+from .machine import affinity, cgroup_figures, proc_text, thread_ids, thread_times, usable_cores
 
 # ---- contention as a result has it -----------------------------------------------------------------------------------
 # What else wanted the processor while something was measured.
@@ -168,7 +168,7 @@ class Counters:
 def contention_between(spent: Counters) -> Contention:
     """The contention during the time that a difference (or a sum of differences) of counters covers."""
     wall = max(spent.wall, 1e-9)
-    cores, known = float(len(_cores()) or math.inf), not blurred(spent)
+    cores, known = float(len(affinity()) or math.inf), not blurred(spent)
     return Contention(
         wall=spent.wall,
         pressure=_within(spent.pressure / wall, 1.0),
@@ -197,14 +197,6 @@ def _within(value: float, most: float) -> float:
     return value if math.isnan(value) else min(max(value, 0.0), most)
 
 
-def _cores() -> frozenset[int]:
-    """Numbers of the processors that this process may run on; empty where the system does not tell."""
-    try:
-        return frozenset(os.sched_getaffinity(0))
-    except AttributeError:  # macOS, Windows
-        return frozenset()
-
-
 def _usage() -> tuple[float, float]:
     """CPU seconds of this process and its reaped children, and its involuntary context switches."""
     try:
@@ -218,7 +210,7 @@ def _usage() -> tuple[float, float]:
 def _stat() -> tuple[float, float]:
     """(busy, stolen) CPU seconds since boot of the processors that this process may use: what happens on others of a
     large machine is in nobody's way. /proc/stat counts in ticks of 10 ms."""
-    cores, busy, stolen = _cores(), 0, 0
+    cores, busy, stolen = affinity(), 0, 0
     try:
         with open("/proc/stat") as file:
             for line in file:
@@ -282,13 +274,7 @@ def _schedstat(threads: Mapping[int, tuple[float, float]]) -> tuple[float, float
 
 def _throttled() -> float:
     """Seconds for which the quota of the cgroup stopped this process's tasks; 0 where there is none."""
-    try:
-        for line in Path("/sys/fs/cgroup/cpu.stat").read_text().splitlines():
-            if line.startswith("throttled_usec"):
-                return int(line.split()[1]) / 1e6
-    except (OSError, ValueError):
-        pass
-    return 0.0
+    return cgroup_figures("/sys/fs/cgroup/cpu.stat").get("throttled_usec", 0) / 1e6
 
 
 def _clock_share() -> float:

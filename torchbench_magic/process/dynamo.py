@@ -1,6 +1,4 @@
-"""Every private name of ``torch._dynamo`` that is used, and guards that failed told in words.
-
-Every private name of ``torch._dynamo`` that this package takes, and what happens where it is missing.
+"""Every private name of ``torch._dynamo`` that is used, what happens without it, and guards that failed, in words.
 
 Assumed of torch 2.13 to 2.15, and asked for anew in each run, as nothing here imports the compiler:
 
@@ -415,8 +413,6 @@ def _differences(value: Any, found: re.Match[str]) -> int:
 
 
 # ---- dynamo ----------------------------------------------------------------------------------------------------------
-# Every private name of ``torch._dynamo`` that this package takes, and what happens where it is missing. More in the
-# head of this file.
 
 RESUMED = "torch_dynamo_resume_in_"
 """Begins the name of code that is compiled of the rest of a function: ``torch_dynamo_resume_in_f_at_4``."""
@@ -497,11 +493,6 @@ def switched_off_by() -> str:
         return switch
     is_off = bool(getattr(sys.modules.get("torch._dynamo.config"), "disable", False))
     return "torch._dynamo.config.disable" if is_off else ""
-
-
-def is_switched_off() -> bool:
-    """Whether ``torch.compile`` does nothing."""
-    return bool(switched_off_by())
 
 
 @dataclass(frozen=True)

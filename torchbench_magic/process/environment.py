@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .device import devices_in_use
-from .machine import affinity_text, clock_control, cpu_quota, governor_text, native_libraries, usable_cores
+from .machine import affinity, clock_control, cpu_quota, governor_text, native_libraries, ranges_text, usable_cores
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def read_environment() -> Environment:
         load=load,
         variables={k: v for k, v in sorted(os.environ.items()) if k.startswith(_PREFIXES)},
         quota=None if math.isnan(quota.value) else quota.value,
-        affinity=affinity_text(),
+        affinity=ranges_text(affinity()),
         governor=governor_text(clock_control()),
         libraries=None if libraries is None else tuple(f"{one.kind}: {one}" for one in libraries),
     )

@@ -11,6 +11,7 @@ import sysconfig
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
+from traceback import walk_tb
 from types import FunctionType, ModuleType, TracebackType
 
 # ---- library_files ---------------------------------------------------------------------------------------------------
@@ -130,11 +131,7 @@ def users_traceback(
         texts: file name of each statement -> its text, which the traceback is to show.
         calls: those of them that only call what the user gave: they are left out.
     """
-    files = set()
-    entry = error.__traceback__
-    while entry is not None:
-        files.add(entry.tb_frame.f_code.co_filename)
-        entry = entry.tb_next
+    files = {frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)}
     is_of_texts = isinstance(error, SyntaxError) and error.filename in texts
     if not (files & texts.keys() or is_of_texts or isinstance(error, KeyboardInterrupt)):
         return error.__traceback__

@@ -46,12 +46,9 @@ def globals_of(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
 @functools.lru_cache(maxsize=2048)
 def code_digest(code: CodeType) -> str:
     """A digest of what a function does; it does not depend on line numbers and file names."""
-    constants = [code_digest(c) if isinstance(c, CodeType) else _sorted_repr(c) for c in code.co_consts]
+    plain = (sorted(map(repr, c)) if isinstance(c, frozenset) else c for c in code.co_consts)
+    constants = [code_digest(c) if isinstance(c, CodeType) else repr(c) for c in plain]
     return digest(repr((code.co_qualname, code.co_code, code.co_names, code.co_varnames, constants)))
-
-
-def _sorted_repr(constant: object) -> str:
-    return repr(sorted(map(repr, constant))) if isinstance(constant, frozenset) else repr(constant)
 
 
 def functions_in(part: Any) -> tuple[FunctionType, ...]:

@@ -236,19 +236,13 @@ def usable_cores(files: SystemFiles = THIS_MACHINE) -> int:
 
 def cores_under(quota: Limit) -> int:
     """The same, where the quota is known already; takes some microseconds."""
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS, Windows
-        cores = os.cpu_count() or 1
+    cores = len(affinity()) or os.cpu_count() or 1
     return max(1, math.ceil(min(cores, quota.value))) if quota.is_set else cores
 
 
-def affinity_text() -> str:
-    """Numbers of the processors that this process may run on, as ``0-3,8``; empty where the system does not tell."""
-    try:
-        return ranges_text(os.sched_getaffinity(0))
-    except AttributeError:  # macOS, Windows
-        return ""
+def affinity() -> frozenset[int]:
+    """Numbers of the processors that this process may run on; empty where the system does not tell: macOS, Windows."""
+    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
 
 
 def ranges_text(numbers: Iterable[int]) -> str:
@@ -412,13 +406,7 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 @lru_cache(maxsize=1)
 def last_level_cache() -> int:
     """Bytes of the largest cache that processor 0 sees; 64 MiB where the system does not tell."""
-    sizes = []
-    for name in glob.glob("/sys/devices/system/cpu/cpu0/cache/index*/size"):
-        try:
-            sizes.append(_bytes(Path(name).read_text()))
-        except (OSError, ValueError, KeyError):
-            continue
-    return max(sizes, default=_FALLBACK)
+    return max((size for _, size in data_caches()), default=_FALLBACK)
 
 
 def data_caches() -> tuple[tuple[str, int], ...]:

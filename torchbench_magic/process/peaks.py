@@ -11,7 +11,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -135,14 +135,11 @@ _CALLS = 500  # of the tiny op, timed at once
 Clock = Callable[[], float]
 
 
-def measure_peaks(
-    threads: int, caches: Sequence[tuple[str, int]], progress: Progress = NO_PROGRESS, clock: Clock = time.perf_counter
-) -> Peaks:
+def measure_peaks(threads: int, caches: Sequence[tuple[str, int]], progress: Progress = NO_PROGRESS) -> Peaks:
     """Peaks with one thread and with ``threads``; takes 3 to 9 seconds.
 
     Args:
         caches: (name, bytes) of the data caches, which say where to measure bandwidth.
-        clock: the wall clock.
     """
     import torch
 
@@ -159,7 +156,7 @@ def measure_peaks(
             dispatch = _dispatch()
             for count in counts:
                 torch.set_num_threads(count)
-                own = time.thread_time if count == 1 else clock
+                own = time.thread_time if count == 1 else time.perf_counter
                 products: list[list[Probe]] = [_product(getattr(torch, name), own) for name in DTYPES]
                 streams: list[list[Probe]] = [streaming(size) for size in sizes]
                 turns = f"with {count} thread{'' if count == 1 else 's'}"
@@ -345,8 +342,7 @@ def peaks_here(threads: int, progress: Progress = NO_PROGRESS) -> Peaks:
         several = " Peaks of several threads are unknown." if threads > 1 else ""
         said = (
             f"Other processes used {made.contended:.1f} cores while peaks were measured: the peaks may be too low"
-            f" and are"
-            f" not kept.{several}"
+            f" and are not kept.{several}"
         )
         made = replace(_of_one_thread(made), notes=(*notes, said))
     else:
@@ -402,9 +398,7 @@ def _read(key: str) -> Peaks | None:
 
 
 def _rate(value: object) -> float:
-    """A number at least 0, NaN for null; ValueError for anything else."""
-    if value is None:
-        return math.nan
+    """A number at least 0; ValueError for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise ValueError(f"no rate: {value!r}")
     return float(value)
@@ -412,16 +406,6 @@ def _rate(value: object) -> float:
 
 def _write(key: str, peaks: Peaks) -> str:
     """Keep them; the reason where that cannot be done, else empty."""
-    plain = {
-        "key": key,
-        "threads": peaks.threads,
-        "flops": [[name, count, _plain(rate)] for name, count, rate in peaks.flops],
-        "bandwidth": [[size, count, _plain(rate)] for size, count, rate in peaks.bandwidth],
-        "dispatch": _plain(peaks.dispatch),
-        "caches": peaks.caches,
-        "contended": _plain(peaks.contended),
-        "notes": peaks.notes,
-    }
     if any(math.isnan(rate) for *_, rate in (*peaks.flops, *peaks.bandwidth)):
         return "not all of them could be measured"
     try:
@@ -430,7 +414,7 @@ def _write(key: str, peaks: Peaks) -> str:
         handle, name = tempfile.mkstemp(prefix=path.stem, suffix=".tmp", dir=path.parent)
         try:
             with open(handle, "w", encoding="utf-8") as file:
-                json.dump(plain, file)
+                json.dump({"key": key, **asdict(peaks)}, file)
             os.replace(name, path)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -441,10 +425,6 @@ def _write(key: str, peaks: Peaks) -> str:
     except OSError as error:
         return error.strerror or type(error).__name__
     return ""
-
-
-def _plain(rate: float) -> float | None:
-    return None if math.isnan(rate) else rate
 
 
 # ---- bandwidth_now ---------------------------------------------------------------------------------------------------

@@ -69,11 +69,6 @@ class Found:
     functions: tuple[FunctionType, ...] = ()
 
 
-def reached(names: Iterable[str], texts: Iterable[str], namespace: Mapping[str, Any]) -> dict[int, ReachedObject]:
-    """Id -> object, of what `search` finds."""
-    return dict(search(names, texts, namespace).items)
-
-
 def search(names: Iterable[str], texts: Iterable[str], namespace: Mapping[str, Any]) -> Found:
     """What code reaches that reads ``names`` of ``namespace`` and mentions ``texts`` (attributes).
 
@@ -196,7 +191,7 @@ def _held_by(label: str, value: Any, depth: int) -> Iterator[tuple[str, Any, int
     elif issubclass(type(value), dict) and dict.__len__(value) <= _MOST_ITEMS:
         held = [*dict.items(value)]
         yield from ((f"{label}[{key!r}]" if type(key) in (str, int) else label, item, depth) for key, item in held)
-    elif key := next((_MADE_OF[name] for name in map(_full_name, type(value).__mro__) if name in _MADE_OF), None):
+    elif key := next((_MADE_OF[n] for k in type(value).__mro__ if (n := (k.__module__, k.__name__)) in _MADE_OF), None):
         held = dict_of(value)
         yield from [(label, held[key], depth)] if type(held) is dict and key in held else []
     elif _is_queue(type(value)):
@@ -230,10 +225,6 @@ _MADE_OF = {
     ("weakref", "WeakValueDictionary"): "data",
 }
 """Classes of the standard library that are made of a dict or a list, their attribute of this name."""
-
-
-def _full_name(kind: type) -> tuple[str, str]:
-    return kind.__module__, kind.__name__
 
 
 def _is_queue(kind: type) -> bool:

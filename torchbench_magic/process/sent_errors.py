@@ -7,6 +7,7 @@ import keyword
 import pickle
 from collections.abc import Sequence
 from functools import partial
+from traceback import walk_tb
 from typing import Any, NoReturn
 
 from torchbench_magic.errors import BodyError
@@ -68,13 +69,8 @@ def _text(error: BaseException) -> str:
 
 def _lines(error: BaseException) -> list[tuple[str, int, str]]:
     """(file, line, name) of the frames that are not this package's, outermost first."""
-
-    lines, traceback = [], without_own_frames(error.__traceback__)
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        lines.append((code.co_filename, traceback.tb_lineno, code.co_name))
-        traceback = traceback.tb_next
-    return lines
+    shown = walk_tb(without_own_frames(error.__traceback__))
+    return [(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in shown]
 
 
 _MOST = 30

@@ -78,7 +78,12 @@ def of_torch() -> list[Kind]:
     return [
         Kind("inference mode", torch.is_inference_mode_enabled, _inference_mode.put, on_off("inference mode")),
         Kind("grad mode", torch.is_grad_enabled, torch.set_grad_enabled, on_off("grad mode")),
-        Kind("default dtype", torch.get_default_dtype, torch.set_default_dtype, _dtype),
+        Kind(
+            "default dtype",
+            torch.get_default_dtype,
+            torch.set_default_dtype,
+            lambda value, than: f"default dtype {str(value).removeprefix('torch.')}",
+        ),
         Kind("default device", _default_device, _put_device, _device),
         Kind("threads", torch.get_num_threads, torch.set_num_threads, _threads),
         Kind("autocast", _autocast, _put_autocast, _autocast_words),
@@ -92,7 +97,12 @@ def of_torch() -> list[Kind]:
         Kind("cuDNN precision", _cudnn_precision, _put_cudnn_precision, _cudnn_words),
         Kind("attention backends", _attention, _put_attention, _attention_words),
         Kind("flush denormal", _flushes_denormals, torch.set_flush_denormal, on_off("flushing of denormal numbers")),
-        Kind("anomaly detection", _anomaly, lambda value: torch.set_anomaly_enabled(*value), _anomaly_words),
+        Kind(
+            "anomaly detection",
+            lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+            lambda value: torch.set_anomaly_enabled(*value),
+            lambda value, than: f"anomaly detection {'on' if value[0] else 'off'}",
+        ),
         *(_switch(name, *where) for name, where in switches.items()),
         *modes(),
     ]
@@ -174,10 +184,6 @@ def _put_device(value: Any) -> None:
 
 def _device(value: Any, than: Any) -> str:
     return "no default device" if value is None else f"default device {value}"
-
-
-def _dtype(value: Any, than: Any) -> str:
-    return f"default dtype {str(value).removeprefix('torch.')}"
 
 
 def _threads(value: int, than: int) -> str:
@@ -278,16 +284,6 @@ def _cudnn_words(value: dict[str, Any], than: dict[str, Any]) -> str:
     if value["TF32"] is None or value["TF32"] == than["TF32"]:
         return f"cuDNN's float32 precision {', '.join(changed)}"
     return f"cuDNN's TF32 {'on' if value['TF32'] else 'off'}"
-
-
-def _anomaly() -> tuple[bool, bool]:
-    import torch
-
-    return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
-
-
-def _anomaly_words(value: tuple[bool, bool], than: tuple[bool, bool]) -> str:
-    return f"anomaly detection {'on' if value[0] else 'off'}"
 
 
 # ---- modes -----------------------------------------------------------------------------------------------------------
@@ -539,7 +535,13 @@ def _of_python() -> list[Kind]:
 
 
 def _of_decimal() -> Kind:
-    return Kind("decimal context", lambda: decimal.getcontext().copy(), _put_decimal, _decimal_words, _same_decimal)
+    def put(value: decimal.Context) -> None:
+        decimal.setcontext(value.copy())
+
+    def words(value: decimal.Context, than: decimal.Context) -> str:
+        return f"decimal precision {value.prec}" if value.prec != than.prec else "another decimal context"
+
+    return Kind("decimal context", lambda: decimal.getcontext().copy(), put, words, _same_decimal)
 
 
 def _put_collector(value: tuple[bool, tuple[int, int, int]]) -> None:
@@ -588,14 +590,6 @@ def _put_directory(value: str) -> None:
 
 def _hook_words(name: str) -> Callable[[Any, Any], str]:
     return lambda value, than: f"{name}({'None' if value is None else called_by(value)})"
-
-
-def _put_decimal(value: decimal.Context) -> None:
-    decimal.setcontext(value.copy())
-
-
-def _decimal_words(value: decimal.Context, than: decimal.Context) -> str:
-    return f"decimal precision {value.prec}" if value.prec != than.prec else "another decimal context"
 
 
 def _same_decimal(one: decimal.Context, other: decimal.Context) -> bool:
@@ -697,15 +691,11 @@ def collector(*, is_on: bool) -> Iterator[None]:
     """
     was = gc.isenabled()
     gc.collect(1)
-    _switch_collector(is_on)
+    (gc.enable if is_on else gc.disable)()
     try:
         yield
     finally:
-        _switch_collector(was)
-
-
-def _switch_collector(on: bool) -> None:
-    (gc.enable if on else gc.disable)()
+        (gc.enable if was else gc.disable)()
 
 
 def set_threads(threads: int) -> None:

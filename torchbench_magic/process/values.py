@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
-from .code import closed_over, codes_within, globals_read, names_used
+from .code import codes_within, globals_read, names_used
 from .frame_owner import is_users_file
 from .held import (
     class_attributes,
@@ -31,7 +31,7 @@ from .held import (
     names_and_texts,
 )
 from .inputs import described
-from .reach import attributes_held, is_users_class, slot_values, slots_among
+from .reach import attributes_held, function_parts, is_users_class, slot_values, slots_among
 from .values_between_runs import CHANGES, CODE, CONTENTS, NOT_SET, TEXT, Value, variable_label, variable_of
 
 # ---- environment_read ------------------------------------------------------------------------------------------------
@@ -286,14 +286,12 @@ class Texts:
             self.leaves.plain = True
             texts = list(map(repr, items))
         else:
-            texts = [self._entry(item, depth + 1) if base is dict else self.text(item, depth + 1) for item in items]
+            pairs = items if base is dict else [(item,) for item in items]
+            texts = [": ".join(self.text(part, depth + 1) for part in pair) for pair in pairs]
             self.leaves.plain |= not texts
         if base in (dict, set, frozenset):
             texts.sort()
         return f"{size} of {ends[0]}{', '.join(texts)}{ends[1]}"
-
-    def _entry(self, item: tuple[Any, Any], depth: int) -> str:
-        return f"{self.text(item[0], depth)}: {self.text(item[1], depth)}"
 
     def _instance(self, value: Any, depth: int) -> str:
         """An instance: of the user's by the attributes that code says, else by all that it holds."""
@@ -544,10 +542,7 @@ class _Walk:
         for name in sorted(names):
             if name in home and not name.startswith("__"):
                 self._note(of + name, home[name], 0)
-        for name, value in closed_over(function).items():
-            self._note(name, value, 0)
-        defaults = function.__defaults__ or ()
-        arguments = code.co_varnames[: code.co_argcount]
-        given = dict(zip(arguments[len(arguments) - len(defaults) :], defaults, strict=False))
-        for name, value in {**given, **(function.__kwdefaults__ or {})}.items():
-            self._note(f"{function.__name__}({name}=)", value, 1)
+        for how, name, value in function_parts(function):
+            if how != "attribute":
+                label, depth = (name, 0) if how == "closure" else (f"{function.__name__}({name}=)", 1)
+                self._note(label, value, depth)

@@ -21,7 +21,7 @@ from torchbench_magic.process.compile_watch import (
     region_of,
     why_given_up,
 )
-from torchbench_magic.process.dynamo import change_of, is_switched_off
+from torchbench_magic.process.dynamo import change_of, switched_off_by
 from torchbench_magic.profiling.attribution import COMPILING
 from torchbench_magic.profiling.call_tree_tables import runs_as_it_is
 from torchbench_magic.profiling.events import Events
@@ -55,7 +55,7 @@ def given_up_before(
         codes: that ran; ``asked``: that were called as compiled ones.
         frames, ops: the tables of the run.
     """
-    if is_switched_off():
+    if switched_off_by():
         return []  # nothing is asked: what was noted before is of no code that ran now
     of_breaks = broken_before([code for code in codes if code in asked], compiled)
     of_limits = _at_limits(compiled, codes, ops)

@@ -324,10 +324,11 @@ def modules_table(profile: Profile) -> Table | None:
         tone: Tone = "quiet" if module["left_out"] else ""
         return Cell(_INDENT * module["depth"] + str(module["name"]), tone=tone, flat=str(module["flat"]))
 
+    legend = (("torch", "forward"), ("backward", "backward it caused")) if has_backward else ()
     built = [
         BuiltColumn(Column("module", "module", kind="code", widest=60), name),
         counted("calls", "calls"),
-        BuiltColumn(Column("bar", "", kind="bar", legend=_module_legend(has_backward)), bar),
+        BuiltColumn(Column("bar", "", kind="bar", legend=legend), bar),
         measured_columns("forward", "forward", time, "forward_time"),
         measured_columns("self", "self", time, "self_time"),
         *([measured_columns("backward", "backward", time, "backward_cpu_time")] if has_backward else []),
@@ -346,10 +347,6 @@ def modules_table(profile: Profile) -> Table | None:
     rows = list(tree.rows(frozenset(chosen)))
     key = lambda row: "" if row["left_out"] else str(row["name"])
     return built_table("modules", built, rows, key, hidden=hidden, keyed="module")
-
-
-def _module_legend(has_backward: bool) -> tuple[tuple[str, str], ...]:
-    return (("torch", "forward"), ("backward", "backward it caused")) if has_backward else ()
 
 
 class _Tree:

@@ -36,11 +36,10 @@ from .cost import Repeats, with_repeats
 from .file_texts import FileTexts, RecordedFiles, names_around, names_in, resolve_lines_of
 from .line_events import Callers
 from .module_calls import ModuleCalls
-from .options import MAX_EVENTS, ProfileOptions
+from .options import MAX_EVENTS, ProfileOptions, Schedule
 from .profile import Profile, settled
 from .recorder import SOURCE_MODULES, RecordedRun, check_counts, choose_line_source
 from .report import InputsOfBody, Reached, report
-from .schedule import Schedule
 from .sources import Cells, ProfiledBody, libraries_called
 from .steps import SteppedRun, sum_of_cycles
 from .warnings import did_not_begin, doubts_of_steps

@@ -12,19 +12,14 @@ import numpy as np
 import pandas as pd
 
 from torchbench_magic.cell_text import Body
-from torchbench_magic.process.code import bound_names, globals_read, notebook_functions, parse_body
+from torchbench_magic.process.code import BoundNames, globals_read, notebook_functions, parse_body
 from torchbench_magic.process.compile_watch import switched_off
 from torchbench_magic.process.contention import contention_between
 from torchbench_magic.process.environment import read_environment
 from torchbench_magic.process.inputs import inputs_of
 from torchbench_magic.process.values import Values, values_of, without_changed
 from torchbench_magic.process.values_between_runs import variable_of
-from torchbench_magic.profiling.compiling import (
-    cells_compiled,
-    compilation_tables,
-    given_up_before,
-    with_time_around,
-)
+from torchbench_magic.profiling.compiling import cells_compiled, compilation_tables, given_up_before, with_time_around
 from torchbench_magic.profiling.cores.table import Concurrency, doubts_of_concurrency, proof_of, verdict_of
 from torchbench_magic.profiling.loops.spans import compiled_phases
 from torchbench_magic.profiling.loops.table import recorded_loop
@@ -251,7 +246,7 @@ class InputsOfBody:
         self._own, self._names = own, names
         self._read = {name for code in own for name in (*globals_read(code), *code.co_freevars)}
         if text is not None:
-            bound = bound_names(parse_body(text))
+            bound = BoundNames(parse_body(text))
             self._read -= bound.bound - bound.reset
         self._inputs, self._values = self._now()
 

@@ -28,10 +28,9 @@ from torchbench_magic.results import Doubt
 from .call_tree_tables import sum_of_frames, sum_of_sampled
 from .kineto import make_ready, marker
 from .line_events import Callers
-from .options import ProfileOptions
+from .options import Action, ProfileOptions
 from .profile import Profile
 from .recorder import RecordedRun, torch_threads
-from .schedule import Action
 from .schema import GRAPH_BREAK_COLUMNS, LINE_COLUMNS, OP_COLUMNS, Kind, combined_by, frame_of
 from .trace import one_after_the_other
 

@@ -28,9 +28,8 @@ from torchbench_magic.units import seconds_text
 from .attribution import COMPILED_REGION, FORKED, Joined
 from .file_texts import read_statements
 from .join import Dropped, RunEvents
-from .options import ProfileOptions
+from .options import ProfileOptions, Schedule
 from .recorder import RecordedRun, unseen_cpu_seconds
-from .schedule import Schedule
 from .segments import NO_LINE, ThreadJoin
 from .sources import may_wait_for_threads, place_in
 from .steps import SteppedRun

@@ -25,9 +25,8 @@ from torchbench_magic.process.environment import EnginePlace, Environment
 from torchbench_magic.process.peaks import Peaks
 from torchbench_magic.profiling.cores.table import TIMELINE_COLUMNS, Concurrency, CoreUse
 from torchbench_magic.profiling.efficiency.table import Efficiency, OpEfficiency
-from torchbench_magic.profiling.options import ProfileOptions
+from torchbench_magic.profiling.options import ProfileOptions, Schedule
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.schedule import Schedule
 from torchbench_magic.profiling.schema import PROFILE_TABLES, frame_of
 from torchbench_magic.profiling.trace import TRACE_TABLES, Source, Trace, Track
 from torchbench_magic.results import Doubt

@@ -168,23 +168,14 @@ def _patiently(connection: sqlite3.Connection, statement: str, patience: float, 
     """Try until the file is free, for so many seconds. SQLite's own waiting would not hear Ctrl-C."""
     began = time.monotonic()
     while True:
-        with contextlib.suppress(_InTheWay):
-            _tried(connection, statement, is_last=time.monotonic() >= began + patience)
+        is_last = time.monotonic() >= began + patience
+        try:
+            connection.execute(statement).fetchone()
             return
+        except sqlite3.OperationalError as error:
+            if is_last or _code(error) not in _IN_THE_WAY:
+                raise
         waiting(time.monotonic() - began)
-
-
-class _InTheWay(Exception):
-    """Another process holds the file locked."""
-
-
-def _tried(connection: sqlite3.Connection, statement: str, *, is_last: bool) -> None:
-    try:
-        connection.execute(statement).fetchone()
-    except sqlite3.OperationalError as error:
-        if is_last or _code(error) not in _IN_THE_WAY:
-            raise
-        raise _InTheWay from None
 
 
 def _check_file(path: Path) -> None:

@@ -28,19 +28,7 @@ from .identity import SourceDiff, environment_differences, given_label, identity
 from .intervals import ALPHA, Interval, median_interval
 from .process_ratios import assumes_normal, least_processes, over_processes
 from .samples import AXIS, Subject
-from .verdict import (
-    RUNS,
-    SPAN,
-    VERDICTS,
-    Evidence,
-    Range,
-    Single,
-    Unpaired,
-    is_open,
-    judged,
-    judged_ranges,
-    verdict,
-)
+from .verdict import RUNS, SPAN, VERDICTS, Evidence, Range, Single, Unpaired, is_open, judged, judged_ranges, verdict
 from .warnings import doubts_of, is_co_loaded, is_held_up, is_load_known, was_quiet, with_doubts_of_its_own
 
 # ---- joined_comparisons ----------------------------------------------------------------------------------------------

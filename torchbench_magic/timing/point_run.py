@@ -273,7 +273,8 @@ class PointRun:
 
     def _rounds_of(self, entries: list[Entry], replanned: int = 0, *, held_up: bool = False) -> Rounds:
         assert self.isolation is not None
-        baseline = None if len(entries) == 1 else self._baseline_index()
+        named = self.plan.baseline
+        baseline = None if len(entries) == 1 else list(self.task.bodies).index(named) if named is not None else 0
         waits, events = self.wait.waits, self.wait.events
         around = Around(
             wall=self.clocks.wall,
@@ -298,9 +299,6 @@ class PointRun:
     def _family(self) -> int:
         """How many comparisons were asked for, all points and thread counts."""
         return self.place[1] * len(self.threads) * (len(self.task.bodies) - 1)
-
-    def _baseline_index(self) -> int:
-        return list(self.task.bodies).index(self.plan.baseline) if self.plan.baseline is not None else 0
 
     # ---- the samples --------------------------------------------------------------------------------------
 

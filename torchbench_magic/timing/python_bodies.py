@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torchbench_magic.cell_text import Body
 from torchbench_magic.errors import BodyError
 from torchbench_magic.process.code import (
-    bound_names,
+    BoundNames,
     globals_read,
     names_by,
     names_used,
@@ -188,7 +188,7 @@ class _Started(BlockAround):
     """A block before which something is set. It is that of the recorded calls, the first of which is the alternative's
     first: from then on its settings are exchanged with those of the others, as whatever code sets is."""
 
-    def __init__(self, block: Block, before: Callable[[], None]) -> None:
+    def __init__(self, block: Block, before: Callable[[], object]) -> None:
         self.block, self._before = block, before
 
     def start(self, replica: int, calls: int, clocks: Clocks, sync: Callable[[], object]) -> Any:
@@ -244,7 +244,7 @@ def rebound_names(
         names: of the run.
         home: those of the notebook, which its functions read.
     """
-    bound = bound_names(tree)
+    bound = BoundNames(tree)
     imported = {alias.asname or alias.name.split(".")[0] for alias in _imports(tree)}
     module = compile(tree, "<bound>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     said: dict[tuple[str, str], None] = {}

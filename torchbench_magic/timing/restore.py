@@ -10,15 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchbench_magic.process.held import (
-    ABSENT,
-    asked,
-    elements,
-    has_values,
-    is_module,
-    is_tensor,
-    shape_of,
-)
+from torchbench_magic.process.held import ABSENT, asked, elements, has_values, is_module, is_tensor, shape_of
 from torchbench_magic.process.reach import dict_of
 from torchbench_magic.results import Doubt
 
@@ -578,7 +570,7 @@ def not_restored(labels: Iterable[str], late: Iterable[str] = (), shapeless: Col
     labels, made = ([n for n in changed if (n in shapeless) is is_made] for is_made in (False, True))
     said = []
     if made:
-        got = f"got {_their(made)} shape in the first call"
+        got = f"got {'its' if len(made) == 1 else 'their'} shape in the first call"
         text = f"{_names(made)} {got}, so `--restore` does not put {_them(made)} back."
         said.append(Doubt("not-restored", text, "Call the lazy module once in the setup section.", {"names": made}))
     if labels:
@@ -590,8 +582,9 @@ def not_restored(labels: Iterable[str], late: Iterable[str] = (), shapeless: Col
         said.append(Doubt("not-restored", text, action, {"names": labels}))
     if late:
         text = (
-            f"{_names(late)} changed during the run in a way that torch does not track, and {_were(late)} put back only"
-            " after the last block: some blocks started from a changed state."
+            f"{_names(late)} changed during the run in a way that torch does not track, and"
+            f" {'was' if len(late) == 1 else 'were'} put back only after the last block: some blocks started from a"
+            " changed state."
         )
         said.append(Doubt("restored-late", text, "", {"names": late}))
     return said
@@ -604,11 +597,3 @@ def _names(labels: list[str]) -> str:
 
 def _them(labels: list[str]) -> str:
     return "it" if len(labels) == 1 else "them"
-
-
-def _their(labels: list[str]) -> str:
-    return "its" if len(labels) == 1 else "their"
-
-
-def _were(labels: list[str]) -> str:
-    return "was" if len(labels) == 1 else "were"

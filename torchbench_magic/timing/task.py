@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from torchbench_magic.cell_text import Body, source_id_of
 from torchbench_magic.process.code import (
     BY_TEXT,
+    BoundNames,
     CompiledBody,
-    bound_names,
     compile_body,
     globals_assigned,
     globals_read,
@@ -75,7 +75,7 @@ class Variant:
 
     names: dict[str, Any] | None = None
     transform: Callable[[Any], Any] | None = None
-    before: Callable[[], None] | None = None
+    before: Callable[[], object] | None = None
     within: Callable[[], AbstractContextManager[object]] | None = None
     copies: Mapping[str, Any] = field(default_factory=dict)
 
@@ -406,5 +406,5 @@ def unused_inputs(
 
 def _bound_first(text: str) -> set[str]:
     """Names that code binds before it reads them: it does not read what was given."""
-    names = bound_names(ast.parse(text))
+    names = BoundNames(ast.parse(text))
     return names.bound - names.reset

@@ -14,11 +14,7 @@ from torchbench_magic.results import Doubt
 
 from .changes import InputCopies, Streams, Supplies, TensorVersions
 from .isolation import SharedState, SwitchScope, scope_of
-from .iterators import (
-    TakenItems,
-    is_cursor,
-    is_used_up,
-)
+from .iterators import TakenItems, is_cursor, is_used_up
 from .plan import Plan
 from .restore import not_restored
 from .timed_loop import Block, BlockRequest, Steps, Timeable
@@ -119,10 +115,6 @@ def others_of(
     return Others(reads, scopes)
 
 
-def _is_of_library(value: Any) -> bool:
-    return is_module(value) and own_attributes(value) is None
-
-
 class WatchedObjects:
     """Notes the state of what the code reads, as setup left it.
 
@@ -157,7 +149,8 @@ class WatchedObjects:
         self.inputs = InputCopies(self.versions.held) if plan.restore else None
         self._written: WrittenObjects | None = None
         if plan.restore:  # what the modules of libraries note for themselves is theirs
-            items = {at: one for at, one in found.items.items() if not _is_of_library(one.value)}
+            own = lambda value: not is_module(value) or own_attributes(value) is not None
+            items = {at: one for at, one in found.items.items() if own(one.value)}
             self._written = WrittenObjects(replace(found, items=items), self.versions.held.holders.keys())
         self.others = Others()
         self.readers: Mapping[str, Collection[str]] = {}

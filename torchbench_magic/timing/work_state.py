@@ -323,7 +323,8 @@ class Kept:
                     with contextlib.suppress(Exception):  # whatever its library says
                         self._copies |= {label: copy.deepcopy(one.value)} if left > 0 and is_read else {}
                     continue
-            if not (one.is_own or _has_values(one.value)):  # a library may count on what stands in its containers
+            has_values = is_plain_tensor(one.value) or issubclass(type(one.value), np.ndarray)
+            if not (one.is_own or has_values):  # a library may count on what stands in its containers
                 continue
             left -= _bytes(one.value)
             if left > 0 and (content := _content(one.value)) is not None:
@@ -366,10 +367,6 @@ class Kept:
 def _is_within(inner: str, label: str) -> bool:
     """Whether a label is that of something within what another one names, or of that itself."""
     return inner.startswith(label) and inner[len(label) : len(label) + 1] in ("", ".", "·", "[")
-
-
-def _has_values(value: Any) -> bool:
-    return is_plain_tensor(value) or issubclass(type(value), np.ndarray)
 
 
 def _bytes(value: Any) -> int:

@@ -113,7 +113,7 @@ def test_the_proof_is_made_of_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @LINUX
 def test_steps_are_looked_at_each() -> None:
-    from torchbench_magic.profiling.schedule import Schedule
+    from torchbench_magic.profiling.options import Schedule
 
     text = "from torchbench_magic import step\nfor i in range(4):\n    step()"
     outcome = profiled(text, {"torch": torch}, concurrency=True, schedule=Schedule(wait=1, active=1, repeat=2))

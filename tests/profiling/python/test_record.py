@@ -310,7 +310,7 @@ def test_with_memory_freed_tensors_are_freed_when_they_are() -> None:
 
 def test_steps_are_sampled_each_and_added_up() -> None:
     text = f"{BURN}from torchbench_magic import step\nfor i in range(4):\n    burn(0.01)\n    step()"
-    from torchbench_magic.profiling.schedule import Schedule
+    from torchbench_magic.profiling.options import Schedule
 
     made = profiled(text, {"torch": torch}, python=True, schedule=Schedule(wait=1, active=1, repeat=2)).profile
     assert len(made.cycles) == 2

@@ -31,9 +31,9 @@ from tests.profiling.asking import asked  # noqa: E402
 from torchbench_magic import load, profile  # noqa: E402
 from torchbench_magic.cell_text import Body  # noqa: E402
 from torchbench_magic.process.code import compile_body  # noqa: E402
+from torchbench_magic.profiling.options import Schedule  # noqa: E402
 from torchbench_magic.profiling.profile import Profile  # noqa: E402
 from torchbench_magic.profiling.profiler import profile_body  # noqa: E402
-from torchbench_magic.profiling.schedule import Schedule  # noqa: E402
 from torchbench_magic.profiling.steps import mark_loop  # noqa: E402
 from torchbench_magic.profiling.workers import loop as worker_loop  # noqa: E402
 from torchbench_magic.profiling.workers import record  # noqa: E402

@@ -1,3 +1,3 @@
-"""The modules of ``torch.utils.benchmark.utils``, under the names that they have there (see `torch_modules`)."""
+"""The modules of ``torch.utils.benchmark.utils``, under the names that they have there (see `benchmark`)."""
 
 from __future__ import annotations

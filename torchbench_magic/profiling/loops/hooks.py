@@ -451,7 +451,8 @@ class OuterCalls:
         if is_called_by_compiler(module, frame):
             phase, kept = 0, 0
         else:
-            phase, kept = phase_of(module), _kept_flags(module)
+            phase = phase_of(module)
+            kept = (VARIES if _varies(module) else 0) | (GRAD if _learns(module) else 0)
         with contextlib.suppress(TypeError):  # a user's module that takes no weak reference
             self.known[id(module)] = weakref.ref(module), phase, kept
         return phase, kept
@@ -467,10 +468,6 @@ def phase_of(module: Any) -> int:
     """A module that computes a loss is one of torch's, or says so by its name."""
     kind = type(module)
     return LOSS if kind.__module__ == "torch.nn.modules.loss" or kind.__name__.endswith("Loss") else FORWARD
-
-
-def _kept_flags(module: Any) -> int:
-    return (VARIES if _varies(module) else 0) | (GRAD if _learns(module) else 0)
 
 
 def _varies(module: Any) -> bool:

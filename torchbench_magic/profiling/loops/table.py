@@ -230,12 +230,8 @@ class _Sum:
             self.looks = (self.looks or Counter()) + Counter({place: seen.get(place, 0)})
 
 
-def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] | None = None) -> pd.DataFrame:
-    """The table. Rows of a step add up to it; outside of steps stand only the phases themselves.
-
-    Args:
-        numbers: of the steps; None: 0, 1, ...
-    """
+def loop_rows(loop: Loop, sources: Mapping[str, Source]) -> pd.DataFrame:
+    """The table. Rows of a step add up to it; outside of steps stand only the phases themselves."""
     steps = recognised_steps(loop.spans, loop.end) if loop.steps is None else list(loop.steps)
     roles = _roles(loop.spans, Leads(loop.spans, steps))
     evaluated = evaluation_passes(loop.spans, steps)
@@ -275,7 +271,7 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] 
             seen = dict.fromkeys(shares, sum(seen.values()))
         for place, ns in shares.items():
             sums[number, _LOSS if is_loss else _OTHER, place, "", seen is not None].add(ns, place, seen)
-    return _table(sums, loop.places, sources, numbers)
+    return _table(sums, loop.places, sources)
 
 
 def _common(piece: Span, others: Sequence[Span]) -> int:
@@ -408,16 +404,14 @@ def _mode(piece: Span, role: str) -> str:
     )
 
 
-def _table(
-    sums: Mapping[_Key, _Sum], places: PlaceNumbers, sources: Mapping[str, Source], numbers: Sequence[int] | None
-) -> pd.DataFrame:
+def _table(sums: Mapping[_Key, _Sum], places: PlaceNumbers, sources: Mapping[str, Source]) -> pd.DataFrame:
     columns: dict[str, list[object]] = {name: [] for name in LOOP_COLUMNS}
     for (step, phase, place, mode, _), sum_ in sorted(sums.items(), key=lambda each: each[0]):
         source_id, line = places.lines[place] if place >= 0 else (None, None)
         source = sources.get(source_id) if source_id is not None else None
         inner, inner_ns = max(sum_.inner.items(), key=lambda each: each[1], default=(-1, 0))
         row = {
-            "step": None if step < 0 else step if numbers is None else numbers[step],
+            "step": None if step < 0 else step,
             "phase": phase,
             "seconds": sum_.ns / 1e9,
             "calls": sum_.calls,
