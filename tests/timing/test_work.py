@@ -223,6 +223,7 @@ def counted_time(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = lambda: next(ticks) * 1e-6
     fake = SimpleNamespace(thread_time=seconds, perf_counter=seconds)
     monkeypatch.setattr(work, "time", fake)
+    monkeypatch.setattr(work, "_preempted", lambda: 0)
 
 
 def probed(setup: str, body: str, plain: int = PLAIN, **more: Any) -> tuple[Probe, dict[str, Any]]:

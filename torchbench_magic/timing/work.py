@@ -116,6 +116,7 @@ class Work:
         imported: modules.
         wall, cpu: seconds of the call, and of the processor, without what the recording took.
         waited: seconds that its lines waited, for anything but a core.
+        unclear: seconds that they waited, maybe for a core alone.
         before: what was there.
         gave: name -> what it was bound to; `VALUE` the value of the code.
         left: of names that are put back before each call, what it bound them to.
@@ -137,6 +138,7 @@ class Work:
     wall: float = 0.0
     cpu: float = 0.0
     waited: float = 0.0
+    unclear: float = 0.0
     before: dict[str, Seen] = field(default_factory=dict)
     gave: dict[str, Seen] = field(default_factory=dict)
     left: dict[str, Any] = field(default_factory=dict)
@@ -150,7 +152,7 @@ class Work:
 
     @property
     def took(self) -> float:
-        """Seconds, without those in which others had the core."""
+        """Seconds, without those in which others had the core, or may have had it."""
         return self.cpu + self.waited
 
 
@@ -160,9 +162,11 @@ class _Lines:
     Time is that of the processor and what the line waited, but not what it lost to others on a busy machine.
     """
 
-    def __init__(self, work: Work, code: CodeType, kept: Mapping[str, Any] = MappingProxyType({})) -> None:
+    def __init__(
+        self, work: Work, code: CodeType, kept: Mapping[str, Any] = MappingProxyType({}), *, is_last: bool = False
+    ) -> None:
         self.work, self._left, self._code, self.thread = work, LINES, code, threading.get_ident()
-        self._kept = kept
+        self._kept, self._is_last = kept, is_last
         self._is_users: dict[str, bool] = {}  # by file
         self._imports = 0  # modules that are being imported: start-up, and no work of the code's
         self._returned: Line | None = None  # the line that returned last, while its caller's line goes on
@@ -207,10 +211,12 @@ class _Lines:
         elif event == "return" and len(self.stack) > 1:
             self._returned = self.stack.pop()
             if frame.f_code is self._code:
-                bound = {n: v for n, v in frame.f_locals.items() if n == VALUE or not n.startswith("__tb_")}
+                ours = {n for n, v in self._kept.items() if frame.f_locals.get(n) is v}  # what it was put back to
+                named = ((n, v) for n, v in frame.f_locals.items() if n == VALUE or not n.startswith("__tb_"))
+                bound = {n: v for n, v in named if n not in ours}
                 with outside_modes():
                     self.work.gave = {name: seen_of(value) for name, value in bound.items()}
-                self.work.left = {n: bound[n] for n in self._kept if n in bound and bound[n] is not self._kept[n]}
+                self.work.left = {n: bound[n] for n in self._kept if n in bound} if self._is_last else {}
         return self._in_frame
 
     @property
@@ -228,11 +234,13 @@ class _Lines:
         """What was spent since the last reading is a line's, the present one's by default."""
         cpu, wall = time.thread_time(), time.perf_counter()
         took = cpu - self._cpu
-        if wall - self._wall - took > WAITED:  # it waited, or others took the core from it
+        if (idle := wall - self._wall - took) > WAITED:
             before, self._lost = self._lost, _preempted()
             if self._lost == before:
-                self.work.waited += wall - self._wall - took
-                took = wall - self._wall
+                self.work.waited += idle
+                took += idle
+            else:  # others took the core from it, or it waited too
+                self.work.unclear += idle
         if (at := on or self.stack[-1]) is not None:
             self.work.seconds[at] = self.work.seconds.get(at, 0.0) + took
         self._cpu, self._wall = cpu, wall
@@ -537,7 +545,7 @@ class Probe:
             put(state)
         own = self._code.replicas[0].__code__
         is_last = self._plain > 0
-        lines, tracer = _Lines(work, own, self._names if is_last else {}), sys.gettrace()
+        lines, tracer = _Lines(work, own, self._names, is_last=is_last), sys.gettrace()
         in_threads, event = threading.gettrace(), _ns_of_an_event(self._clock)
         work.imported = -len(sys.modules)
         mode = _operators_mode()(work, lines, self._clock)
@@ -844,24 +852,24 @@ class Probe:
 
     @property
     def _usual(self) -> float:
-        """Seconds of a later call, the median."""
-        return sorted(work.took for work in self._later)[len(self._later) // 2]
+        """Seconds of a later call, the median, at most."""
+        return sorted(work.took + work.unclear for work in self._later)[len(self._later) // 2]
 
     def _by_waiting(self) -> Steps[Finding | None]:
         """Whether calls wait for what the first one still found, as those of a lock that nobody releases."""
-        first, last = self._first, self._works[-1]
-        if last.waited < FAR * max(first.took, NOISE) or last.waited < WAITED or last.wall > self.long:
+        took = max(self._first.wall, NOISE)
+        walls, last = [self._works[-1].wall], self._works[-1]
+        if self._first.wall > WAITED or last.wall < max(FAR * took, WAITED) or last.cpu > last.wall / 10:
             return None
-        for _ in range(2):  # it may have been chance
-            mark = len(self._works)
-            reading = yield from self.recorded(is_tried=True)
-            again = self._works[mark:]
-            del self._works[mark:]
-            if reading == FAILED or again[0].waited < last.waited / 2:
+        for _ in range(4 if last.wall < self.long / 10 else 2):  # it may have been chance
+            wall, cpu = yield BlockRequest(self.block, 0, 1, is_tried=True)
+            self.calls += 1
+            walls.append(wall / 1e9)
+            if (wall, cpu) == FAILED or walls[-1] < max(FAR * took, WAITED) or cpu > wall / 10:
                 return None
-        took = seconds_text(first.took) if first.took > NOISE else f"less than {seconds_text(NOISE)}"
+        first = seconds_text(took) if took > NOISE else f"less than {seconds_text(NOISE)}"
         cause = self._cause(self._moving or self._settled)
-        return Finding("time", f"it took {took}, later ones wait for {seconds_text(last.waited)}{cause}")
+        return Finding("time", f"it took {first}, later ones wait for {seconds_text(min(walls))}{cause}")
 
     def _cause(self, labels: Sequence[str]) -> str:
         """The likely reason, of what the first call left changed: a switch, a size, a value."""
