@@ -150,7 +150,7 @@ class Trace:
             (self.nodes, "function", -1, len(self.functions)),
             (self.segments, "node", -1, len(self.nodes)),
         ):
-            values = frame[name]
+            values = frame[name].to_numpy()
             if len(values) and not (values.min() >= low and values.max() < high):
                 return f"{name} points to nothing"
         if len(self.nodes) and (self.nodes["parent"].to_numpy() >= np.arange(len(self.nodes))).any():
