@@ -8,6 +8,7 @@ meant. Both are written as escapes. Every carrier asks here, and so do messages 
 from __future__ import annotations
 
 import unicodedata
+from functools import lru_cache
 
 _BLANKS = {"\n": " ", "\t": " ", "\r": " "}
 _TURNS = frozenset(("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"))
@@ -34,6 +35,7 @@ def escaped(text: str) -> str:
     return "".join(_escape(char) if _is_hidden(char) else char for char in text)
 
 
+@lru_cache(maxsize=1 << 12)
 def _is_hidden(char: str) -> bool:
     kind = unicodedata.category(char)
     return kind in ("Cc", "Zl", "Zp", "Cs", "Co") or unicodedata.bidirectional(char) in _TURNS or char in _MARKS

@@ -33,7 +33,8 @@ _VOIDING = frozenset({"clock-set", "not-run", "no-steps"})
 
 
 def compile_silenced_by(profile: Profile) -> bool:
-    return any(doubt.kind in _VOIDING for doubt in profile.warnings)
+    is_compiled = len(profile.compilations) or len(profile.graph_breaks)
+    return not is_compiled or any(doubt.kind in _VOIDING for doubt in profile.warnings)
 
 
 def compiling_took(profile: Profile) -> list[Insight]:

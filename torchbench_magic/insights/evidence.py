@@ -13,6 +13,7 @@ from torchbench_magic.profiling.cost import LEAST, MICROSECONDS
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.trace import line_label
 from torchbench_magic.results import CodeLine
+from torchbench_magic.show.table import float_or_none, frame_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -173,21 +174,19 @@ def recorded_lines(profile: Profile) -> Recorded:
 
 def _read(profile: Profile) -> Recorded:
     found = _by_line(profile)
-    rows = profile.lines[(profile.lines["thread"] == 0) & profile.lines["line"].notna()]
-    places = [(str(source_id), int(line)) for source_id, line in zip(rows["source_id"], rows["line"], strict=True)]
+    rows = [row for row in frame_rows(profile.lines) if row["thread"] == 0 and row["line"] is not None]
+    places = [(str(row["source_id"]), int(row["line"])) for row in rows]
     uses = [found.get(place, _Found()) for place in places]
-    runs = [int(count) for count in rows["calls"]]
-    costs = rows["recording_time"].fillna(0.0).tolist()
+    costs = [float_or_none(row["recording_time"]) or 0.0 for row in rows]
     scale, whole = 1.0, sum(costs)
     if profile.unprofiled_time and whole > 0:
         scale = min(max((profile.wall_time - profile.unprofiled_time) / whole, 0.0), _MOST_TIMES)
-    times = rows[["self_cpu_time", "python_time"]].fillna(0.0).to_numpy(float).tolist()
     lines = tuple(
         LineUse(
             where=line_named(profile, *place),
-            runs=ran,
-            torch=torch,
-            python=python,
+            runs=int(row["calls"]),
+            torch=float_or_none(row["self_cpu_time"]) or 0.0,
+            python=float_or_none(row["python_time"]) or 0.0,
             cost=scale * cost,
             ops=tuple(use.ops),
             modules=use.modules,
@@ -195,7 +194,7 @@ def _read(profile: Profile) -> Recorded:
             ranges=frozenset(use.ranges),
             functions=frozenset(use.functions),
         )
-        for place, use, ran, cost, (torch, python) in zip(places, uses, runs, costs, times, strict=True)
+        for row, place, use, cost in zip(rows, places, uses, costs, strict=True)
     )
     surely = 1.0 if profile.unprofiled_time else LEAST  # only that is taken off a bound, so that it stays one
     added = surely * scale

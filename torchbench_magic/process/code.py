@@ -480,7 +480,7 @@ class Loop:
 
 
 _SHELL = """\
-{head}def __tb_block(__tb_it, __tb_wall, __tb_cpu, __tb_sync, __tb_names):
+def __tb_block(__tb_it, __tb_wall, __tb_cpu, __tb_sync, __tb_names):
 {before}
     __tb_sync()
     __tb_c0 = __tb_cpu()
@@ -522,12 +522,12 @@ def compile_loop(
     names = BoundNames(tree)
     first = tree.body[0].lineno
     tree = _GlobalsDropped().visit(tree)
-    loop = _shell(names, namespace, is_async, tree.body, first)
-    bare = _shell(names, namespace, False, [], first)
-    code = _code_of(compile(loop, body.file, "exec", flags, dont_inherit=True))
+    code, bare = (
+        _code_of(compile(shell, body.file, "exec", flags, dont_inherit=True))
+        for shell in _shells(names, namespace, is_async, tree.body, first)
+    )
     copies = tuple(FunctionType(code.replace(), namespace, "<module>") for _ in range(replicas))
-    bare_code = _code_of(compile(bare, body.file, "exec", flags, dont_inherit=True))
-    empty = FunctionType(bare_code, namespace, "<module>")
+    empty = FunctionType(bare, namespace, "<module>")
     kept = {n: namespace[n] for n in names.reset | names.shared if n in namespace}
     inputs = frozenset(globals_read(module) - (names.bound - names.reset))
     return Loop(copies, empty, is_async, used, kept, body.source, inputs)
@@ -560,17 +560,17 @@ class _GlobalsDropped(ast.NodeTransformer):
     visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _keep  # noqa: N815
 
 
-def _shell(
+def _shells(
     names: BoundNames, namespace: dict[str, Any], is_async: bool, body: list[ast.stmt], first: int
-) -> ast.Module:
-    """The function around the loop, its own lines placed on the first line of the cell."""
+) -> Iterator[ast.Module]:
+    """The function around the loop, its own lines placed on the first line of the cell; and one around an empty loop,
+    which awaits nothing. They share their nodes."""
     before = [f"global {', '.join(sorted(names.shared))}"] if names.shared else []
     before += [f"__tb_kept_{n} = __tb_names[{n!r}]" for n in sorted(names.reset | names.shared) if n in namespace]
     resets = {  # a name that was unbound is so again, whatever the last iteration left: bind, then delete
         n: f"{n} = __tb_kept_{n}" if n in namespace else f"{n} = None; del {n}" for n in names.reset | names.shared
     }
     text = _SHELL.format(
-        head="async " if is_async else "",
         before=_indented(before, 4),
         resets=_indented([resets[n] for n in sorted(resets)], 8),
         after=_indented([resets[n] for n in sorted(names.shared)], 4),  # the other alternatives read these too
@@ -581,11 +581,14 @@ def _shell(
             node.lineno = node.end_lineno = first
             node.col_offset = node.end_col_offset = 0
     function = tree.body[0]
-    assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+    assert isinstance(function, ast.FunctionDef)
     function.lineno = 1  # as a module's: traceback printers number the cell's lines from where its code begins
     loop = next(s for s in function.body if isinstance(s, ast.For))
-    loop.body[-1:] = body or [loop.body[-1]]
-    return ast.fix_missing_locations(tree)
+    empty = loop.body[-1:]
+    loop.body[-1:] = body
+    yield ast.Module([ast.AsyncFunctionDef(**vars(function))], []) if is_async else tree
+    loop.body[-len(body) :] = empty
+    yield tree
 
 
 def _indented(lines: list[str], by: int) -> str:

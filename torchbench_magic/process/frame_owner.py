@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from traceback import walk_tb
@@ -67,19 +67,19 @@ def _folders() -> tuple[str, ...]:
     return tuple({os.path.realpath(path) + os.sep for path in every})
 
 
-def replaced_functions(modules: Iterable[object] = ()) -> Iterator[tuple[str, FunctionType]]:
-    """(name such as ``torch.nn.functional.linear``, what stands there) of functions of the user's in a library.
+def often_replaced() -> list[ModuleType]:
+    """The modules whose functions are replaced most often."""
+    return [module for module in map(sys.modules.get, _OFTEN_REPLACED) if type(module) is ModuleType]
 
-    Args:
-        modules: looked at besides those that are replaced most often; what is no module of a library is left out.
-    """
-    every = {id(each): each for each in (*map(sys.modules.get, _OFTEN_REPLACED), *modules)}
-    for module in every.values():
-        if type(module) is not ModuleType or is_users_file(vars(module).get("__file__")):
-            continue
-        for name, value in [pair for pair in vars(module).items() if type(pair[1]) is FunctionType]:
-            if is_users_file(value.__code__.co_filename):
-                yield f"{module.__name__}.{name}", value
+
+def replaced_functions(module: ModuleType) -> list[tuple[str, FunctionType]]:
+    """(name such as ``torch.nn.functional.linear``, what stands there) of the user's functions in a library's module;
+    none in the user's own."""
+    functions = [(name, value) for name, value in vars(module).items() if type(value) is FunctionType]
+    users = set(filter(is_users_file, {value.__code__.co_filename for _, value in functions}))
+    if not users or is_users_file(vars(module).get("__file__")):
+        return []
+    return [(f"{module.__name__}.{name}", value) for name, value in functions if value.__code__.co_filename in users]
 
 
 # ---- own_frames ------------------------------------------------------------------------------------------------------

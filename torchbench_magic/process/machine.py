@@ -346,6 +346,7 @@ _KINDS = {
     "BLAS": re.compile(r"lib(scipy_openblas|openblas|mkl_rt|mkl_core|blis|flexiblas|cblas|blas)(?=[-_.\d])"),
     "allocator": re.compile(r"lib(jemalloc|tcmalloc|mimalloc|tbbmalloc)(?=[-_.\d])"),
 }
+_MAPPED = re.compile(r" (/[^\n]*\.so[^\n]*)")
 _PACKAGES = ("/site-packages/", "/dist-packages/")
 _SHARED = ("/usr/", "/lib", "/opt/")
 """Folders that belong to nobody: they may be shown whole."""
@@ -378,7 +379,7 @@ def native_libraries(files: SystemFiles = THIS_MACHINE) -> tuple[NativeLibrary, 
     maps = files.text("/proc/self/maps")
     if maps is None:
         return None
-    paths = {line.split(maxsplit=5)[5] for line in maps.splitlines() if ".so" in line and line.count(" ") >= 5}
+    paths = set(_MAPPED.findall(maps))
     found = set()
     for path in paths:
         file = path.rpartition("/")[2].removesuffix(" (deleted)")

@@ -13,8 +13,8 @@ import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any, Literal
+from functools import cache, partial, wraps
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from torchbench_magic.errors import Busy
 
@@ -295,6 +295,9 @@ def _cudnn_words(value: dict[str, Any], than: dict[str, Any]) -> str:
 # and what `torch._C` has to switch ``__torch_function__`` off and on.
 
 
+_P, _T = ParamSpec("_P"), TypeVar("_T")
+
+
 class _Taken(threading.local):
     """The dispatch modes that are put aside in this thread, innermost first; None where they are on."""
 
@@ -304,19 +307,33 @@ class _Taken(threading.local):
 _taken = _Taken()
 
 
-@contextlib.contextmanager
-def _with_modes(*, are_on: bool) -> Iterator[None]:
-    import torch
+class _with_modes:  # noqa: N801
+    """A context, and a decorator; no generator, since it is entered around each block of calls."""
 
-    if (_taken.modes is None) is are_on:
-        yield
-        return
-    _switch_modes()
-    try:
-        with torch._C._EnableTorchFunction() if are_on else torch._C.DisableTorchFunction():
-            yield
-    finally:
-        _switch_modes()
+    def __init__(self, *, are_on: bool) -> None:
+        self._are_on = are_on
+        self._switched: Any = None
+
+    def __call__(self, function: Callable[_P, _T]) -> Callable[_P, _T]:
+        @wraps(function)
+        def within(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+            with _with_modes(are_on=self._are_on):
+                return function(*args, **kwargs)
+
+        return within
+
+    def __enter__(self) -> None:
+        import torch
+
+        if (_taken.modes is None) is not self._are_on:
+            _switch_modes()
+            self._switched = torch._C._EnableTorchFunction() if self._are_on else torch._C.DisableTorchFunction()
+            self._switched.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        if self._switched is not None:
+            self._switched.__exit__(*error)
+            _switch_modes()
 
 
 outside_modes = partial(_with_modes, are_on=False)

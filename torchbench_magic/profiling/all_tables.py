@@ -109,7 +109,9 @@ def table_of_lines(run: JoinedRun, rows: LineRows, added: NDArray[np.float64] | 
 
     backward = joined.caused_by >= 0
     caused = _sums(of_node[joined.caused_by[backward]], joined.self_time[backward], count)
+    order = {source_id: i for i, source_id in enumerate(rows.sources)}
     kept = [i for i, (source_id, _, thread) in enumerate(rows.keys) if source_id is not None or thread == 0]
+    kept.sort(key=lambda i: (order.get(rows.keys[i][0], len(order)), *rows.keys[i][1:]))
     kept_root = rows.keys.index((None, 0, 0))
     values: dict[str, object] = {
         "calls": own(np.array(tree.calls)).astype(int),
@@ -139,11 +141,7 @@ def table_of_lines(run: JoinedRun, rows: LineRows, added: NDArray[np.float64] | 
         values["host_peak"] = highest(host.peak, of_node, count)
     columns: dict[str, object] = {name: np.asarray(column)[kept] for name, column in values.items()}
     places = [rows.keys[i] for i in kept]
-    frame = frame_of(LINE_COLUMNS, columns | place_columns(places, rows.sources))
-    order = {source_id: i for i, source_id in enumerate(rows.sources)}
-    frame["_source"] = [order.get(source_id, len(order)) for source_id in frame["source_id"]]
-    frame = frame.sort_values(["_source", "line", "thread"], kind="stable", na_position="last")
-    return frame.drop(columns="_source").reset_index(drop=True)
+    return frame_of(LINE_COLUMNS, columns | place_columns(places, rows.sources))
 
 
 def table_of_ops(run: JoinedRun, rows: LineRows, flops: Flops | None = None) -> pd.DataFrame:

@@ -24,7 +24,7 @@ from .trace import Source, line_text
 def is_tree(frames: pd.DataFrame) -> bool:
     """Whether each frame's caller comes before it, and only the root of a thread has none."""
     parent = frames["parent"].to_numpy()
-    roots = (frames["kind"] == "thread").to_numpy()
+    roots = frames["kind"].to_numpy() == "thread"
     return bool((parent < np.arange(len(parent))).all() and ((parent == -1) == roots).all() and (parent >= -1).all())
 
 

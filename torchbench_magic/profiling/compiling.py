@@ -64,8 +64,8 @@ def given_up_before(
 
 def _at_limits(compiled: Sequence[CompiledFrame], codes: Iterable[CodeType], ops: pd.DataFrame) -> list[CompiledFrame]:
     """Those that have reached a limit: without a look for compiled code in vain, they were called as they are."""
-    calls = dict(ops.groupby("op")["calls"].sum())
-    in_vain = int(calls.get(_LOOKUP, 0)) - sum(int(count) for op, count in calls.items() if region_of(str(op)))
+    calls = list(zip(ops["op"].tolist(), ops["calls"].tolist(), strict=True))
+    in_vain = sum(n for op, n in calls if op == _LOOKUP) - sum(n for op, n in calls if region_of(op))
     return refused_before(codes, compiled) if in_vain > 0 else []
 
 

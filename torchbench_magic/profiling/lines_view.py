@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import pandas as pd
-
 from torchbench_magic import units
 from torchbench_magic.profiling.efficiency.view import line_columns
 from torchbench_magic.results import Cure, Insight
@@ -41,7 +39,7 @@ from torchbench_magic.show.table import (
     texts,
 )
 
-from .ops_view import STEP_RANGE, grouped, op_text, shapes_text
+from .ops_view import STEP_RANGE, Record, grouped, largest_first, numbers, op_text, shapes_text
 from .profile import Profile
 from .schema import LINE_COLUMNS
 from .trace import Source
@@ -95,9 +93,8 @@ def inside_line(profile: Profile, source_id: str, line: int, *, with_backward: b
 def _paths(profile: Profile, source_id: str, line: int, with_backward: bool) -> Iterator[tuple[tuple[str, ...], float]]:
     """Of each frame on the line: the names that it runs in, the outermost first, and its seconds."""
     times = ["self_time", *(["backward_cpu_time"] if with_backward else [])]
-    frames = frame_rows(profile.frames[["parent", "kind", "name", "source_id", "line", "thread", *times]])
     names: list[tuple[str, ...]] = []
-    for frame in frames:  # a caller comes before what it calls
+    for frame in frame_rows(profile.frames):  # a caller comes before what it calls
         here = frame["thread"] == 0 and frame["source_id"] == source_id and float_or_none(frame["line"]) == line
         around = names[int(frame["parent"])] if here and int(frame["parent"]) >= 0 else ()
         names.append((*around, *_name_of(frame, around)) if here else ())
@@ -210,33 +207,38 @@ class Annotated:
 
     @cached_property
     def rows(self) -> Mapping[Place, Mapping[str, Any]]:
-        return {_place_of(record): record for record in frame_rows(self._on_lines)}
+        return {_place_of(record): record for record in self._every if record["line"] is not None}
 
     @cached_property
     def ops(self) -> Mapping[Place, list[Mapping[str, Any]]]:
-        on_lines, shapes = self.profile.ops[self.profile.ops["line"].notna()], self.profile.options.shapes
-        by = ["source_id", "thread", "line", "op", *(["input_shapes"] if shapes else [])]
+        on_lines = [row for row in frame_rows(self.profile.ops) if row["line"] is not None]
+        by = ["source_id", "thread", "line", "op", *(["input_shapes"] if self.profile.options.shapes else [])]
         found: dict[Place, list[Mapping[str, Any]]] = {}
-        for record in frame_rows(grouped(on_lines, by).sort_values("self_cpu_time", ascending=False, kind="stable")):
+        for record in largest_first(grouped(on_lines, by), "self_cpu_time"):
             found.setdefault(_place_of(record), []).append(record)
         return found
 
     @cached_property
-    def _on_lines(self) -> pd.DataFrame:
-        return self.profile.lines[self.profile.lines["line"].notna()]
+    def _every(self) -> list[Record]:
+        return frame_rows(self.profile.lines)
+
+    def values(self, *names: str) -> list[float]:
+        """Those of these columns that are known, of all rows."""
+        return numbers(self._every, *names)
 
     @cached_property
-    def _own(self) -> pd.Series:
-        on_lines = self._on_lines
-        return on_lines["self_cpu_time"] + on_lines["python_time"] if self.is_split else on_lines["wall_time"]
+    def _times(self) -> list[float]:
+        of_own = ("self_cpu_time", "python_time") if self.is_split else ("wall_time",)
+        own = [sum(numbers([row], *of_own)) for row in self.rows.values()]
+        return [*own, *numbers(self.rows.values(), "backward_cpu_time")]
 
     @cached_property
     def top(self) -> float:
-        return float(max([0.0, *self._own, *self._on_lines["backward_cpu_time"].dropna()]))
+        return max(self._times, default=0.0)
 
     @cached_property
     def time(self) -> units.Scale:
-        return units.spread_scale([*self._own, *self._on_lines["backward_cpu_time"]])
+        return units.spread_scale(self._times)
 
     @property
     def reached(self) -> list[BuiltColumn]:
@@ -250,17 +252,16 @@ class Annotated:
 
     @property
     def has_memory(self) -> bool:
-        return bool(self.profile.lines["allocated"].notna().any())
+        return bool(self.values("allocated"))
 
     @property
     def has_backward(self) -> bool:
-        return bool((self.profile.lines["backward_cpu_time"] > 0).any())
+        return any(self.values("backward_cpu_time"))
 
     def bytes_scale(self, *names: str) -> units.Scale:
         """That of these columns together."""
         if names not in self._bytes_scales:  # it is asked for at each line
-            values = [float_or_none(value) for name in names for value in self.profile.lines[name]]
-            self._bytes_scales[names] = units.bytes_scale(values)
+            self._bytes_scales[names] = units.bytes_scale(self.values(*names))
         return self._bytes_scales[names]
 
     @cached_property
@@ -269,16 +270,16 @@ class Annotated:
 
     @cached_property
     def numbers(self) -> tuple[tuple[BuiltColumn, units.Scale], ...]:
-        time, frame = self.time, self.profile.lines
+        time = self.time
         own = {"self_cpu_time": "torch", "python_time": "Python"} if self.is_split else {"wall_time": "with calls"}
         found = [(measured_columns(name, label, time, missing=0.0), time) for name, label in own.items()]
         if self.has_backward:
             found.append((measured_columns("backward_cpu_time", "backward", time), time))
-        if (frame["self_device_time"] > 0).any():
-            device = units.spread_scale([float_or_none(value) for value in frame["self_device_time"]])
+        if any(times := self.values("self_device_time")):
+            device = units.spread_scale(times)
             found.append((measured_columns("self_device_time", "device", device), device))
         for net, peak, word in (("allocated", "peak", ""), ("host_net", "host_peak", "Python ")):
-            if frame[net].notna().any():
+            if self.values(net):
                 scale = self.bytes_scale(net, peak)
                 labels = (f"{word}net" if word else "allocated", f"{word}peak")
                 found += [
@@ -289,11 +290,11 @@ class Annotated:
 
 def lines_table(profile: Profile) -> Table | None:
     """The annotated source; None where the profile has no lines."""
-    if profile.lines["line"].notna().sum() == 0:
-        return None
     seen = Annotated(profile)
+    if not seen.rows:
+        return None
     order = itertools.count(1.0)  # numbers the rows as they are written down: what the line column sorts by
-    groups = [group for source, thread in _sources(profile) for group in _groups(seen, source, thread, order)]
+    groups = [group for source, thread in _sources(seen) for group in _groups(seen, source, thread, order)]
     return Table("lines", _columns(seen), tuple(groups), totals=tuple(_totals(seen)), keyed="line")
 
 
@@ -315,23 +316,22 @@ def _columns(seen: Annotated) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-def _sources(profile: Profile) -> Iterator[tuple[Source, int]]:
+def _sources(seen: Annotated) -> Iterator[tuple[Source, int]]:
     """(source, thread): this cell first, then by time; other threads after the cell's own."""
-    on_lines = profile.lines[profile.lines["line"].notna()]
-    own = on_lines["self_cpu_time"] + on_lines["python_time"] + on_lines["backward_cpu_time"].fillna(0)
-    times = own.groupby([on_lines["thread"], on_lines["source_id"]]).sum()
-    keys = sorted(times.index, key=lambda key: (key[0], key[1] != profile.source_id, -times[key]))
-    for thread, source_id in keys:
-        yield profile.sources.get(source_id) or _unknown(on_lines, source_id), int(thread)
+    profile, times = seen.profile, dict[tuple[int, str], float]()
+    for (source_id, thread, _), row in seen.rows.items():
+        took = sum(numbers([row], "self_cpu_time", "python_time", "backward_cpu_time"))
+        times[thread, source_id] = times.get((thread, source_id), 0.0) + took
+    for thread, source_id in sorted(times, key=lambda key: (key[0], key[1] != profile.source_id, -times[key])):
+        yield profile.sources.get(source_id) or _unknown(seen, source_id), thread
 
 
-def _unknown(on_lines: pd.DataFrame, source_id: str) -> Source:
+def _unknown(seen: Annotated, source_id: str) -> Source:
     """A source whose text was not kept: the text of the lines that ran, each in its place."""
-    rows = on_lines[on_lines["source_id"] == source_id]
-    texts = {int(line): str(text or "") for line, text in zip(rows["line"], rows["source"], strict=True)}
+    rows = [row for (of, _, _), row in seen.rows.items() if of == source_id]
+    texts = {int(row["line"]): str(row["source"] or "") for row in rows}
     text = "\n".join(texts.get(line, "") for line in range(1, max(texts) + 1))
-    cell = rows["cell"].iloc[0]
-    return Source(source_id, str(rows["file"].iloc[0]), text, None if pd.isna(cell) else int(cell))
+    return Source(source_id, str(rows[0]["file"]), text, rows[0]["cell"])
 
 
 def _groups(seen: Annotated, source: Source, thread: int, order: Iterator[float]) -> Iterator[Group]:
@@ -449,15 +449,15 @@ def _totals(seen: Annotated) -> Iterator[Row]:
         blank = [Cell()] * (len(_columns(seen)) - 1)
         yield Row((*blank, Cell(f"wall time {_seconds_text(profile.wall_time, time)} {time.unit}")))
         return
-    own = profile.lines[(profile.lines["thread"] == 0) & profile.lines["line"].notna()]
-    torch_time, python = float(own["self_cpu_time"].sum()), float(own["python_time"].sum())
+    own = [row for (_, thread, _), row in seen.rows.items() if thread == 0]
+    torch_time, python = sum(numbers(own, "self_cpu_time")), sum(numbers(own, "python_time"))
     rest = profile.not_attributed
     missing = rest / seen.top if seen.top else 0.0
     blank = [Cell()] * (len(_columns(seen)) - 3)
     bar = ((("other", min(missing, 1.0)),), ()) if missing > 0.002 else ()
     said = f"not attributed {_seconds_text(rest, time)} {time.unit}"
     yield Row((Cell(), Cell(picture=bar), *blank, Cell(said, tone="quiet")))
-    cells = [_total(own[built.column.name], scale) for built, scale in seen.numbers]
+    cells = [_total(own, built.column.name, scale) for built, scale in seen.numbers]
     equation = (
         f"wall time {_seconds_text(profile.wall_time, time)} {time.unit} = {_seconds_text(torch_time, time)} torch"
         f" + {_seconds_text(python, time)} Python + {_seconds_text(rest, time)} not attributed"
@@ -465,14 +465,14 @@ def _totals(seen: Annotated) -> Iterator[Row]:
     yield Row((Cell(), Cell(), *cells, Cell(), *[Cell()] * len(seen.reached), Cell(equation)))
 
 
-def _total(own: pd.Series, scale: units.Scale) -> Cell:
+def _total(own: Iterable[Record], name: str, scale: units.Scale) -> Cell:
     """Sums of times with every digit that the column has, the most of what is not added up."""
-    name = str(own.name)
+    known = numbers(own, name)
     if LINE_COLUMNS[name].combined == "max":
-        return Cell(units.number(float_or_none(own.max()), scale))
+        return Cell(units.number(max(known, default=None), scale))
     digits = None if name.endswith("_time") else 3
     strong = name in ("self_cpu_time", "python_time")
-    return Cell(units.number(float(own.sum()), scale, digits=digits), tone="strong" if strong else "")
+    return Cell(units.number(sum(known), scale, digits=digits), tone="strong" if strong else "")
 
 
 def _seconds_text(seconds: float, scale: units.Scale) -> str:

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,9 @@ from torchbench_magic.show.table import (
 from .call_tree_tables import ops_by_stack
 from .profile import Profile
 from .schema import OP_COLUMNS, combined_by
+
+Record = dict[str, Any]
+"""A row of a table, see `show.table.frame_rows`."""
 
 
 def op_text(op: str) -> str:
@@ -131,7 +134,7 @@ def runs_text(numbers: Sequence[int]) -> str:
 # lines of an operation that was chosen in the flame graph.
 
 _LONGEST = 400  # as of the keys of rows
-_MOST_LINKS = 5_000  # of what runs where: about 20 KB; an output has room for fewer
+MOST_LINKS = 5_000  # of what runs where: about 20 KB; an output has room for fewer
 _KINDS = {"op": "op", "python": "op", "line": "line", "module": "module", "function": "frame"}  # ranges are ops
 
 
@@ -151,24 +154,21 @@ def line_name(profile: Profile, source_id: Any, line: Any, cell: Any = None, fil
     return f"{source.label}:{line}" if source is not None else place(cell, file, line)
 
 
-def links(profile: Profile, most: int = _MOST_LINKS) -> dict[str, Any] | None:
+def links(profile: Profile, most: int = MOST_LINKS) -> dict[str, Any] | None:
     """Which operation runs on which line, in which module: of each the ``names``, and a column ``at`` of places in it,
     -1 for none; one row per distinct combination, at most ``most``, those with the most time first. ``left_out``: how
     many more there are. None where no operation is known.
     """
-    ops = profile.ops
-    if ops.empty:
+    rows = list(times_of(frame_rows(profile.ops), "op", "source_id", "line", "cell", "file", "module"))
+    if not rows:
         return None
-    by = ["op", "source_id", "line", "cell", "file", "module"]
-    sums = ops.groupby(by, dropna=False, sort=False)["self_cpu_time"].sum().sort_values(ascending=False, kind="stable")
-    rows = sums.index.to_frame(index=False)
     left_out = max(len(rows) - most, 0)
     columns: dict[str, list[str | None]] = {"op": [], "line": [], "module": []}
-    for op, source_id, line, cell, file, module in rows.head(most).itertuples(index=False, name=None):
+    for op, source_id, line, cell, file, module in rows[:most]:
         columns["op"].append(chosen_key("op", str(op)))
-        where = None if pd.isna(line) else line_name(profile, source_id, int(line), cell, file)
+        where = None if line is None else line_name(profile, source_id, line, cell, file)
         columns["line"].append(None if where is None else chosen_key("line", where))
-        columns["module"].append(None if pd.isna(module) else chosen_key("module", str(module)))
+        columns["module"].append(None if module is None else chosen_key("module", str(module)))
     found: dict[str, Any] = {name: _indexed(name, keys) for name, keys in columns.items()}
     return found | {"left_out": left_out} if left_out else found
 
@@ -248,29 +248,20 @@ def grouping_of(text: str | None) -> Grouping:
 _MOST_CALLERS = 12
 
 
-def callers(profile: Profile, names: Sequence[str], *, by_shape: bool, shapes: bool) -> dict[tuple[str, str], Table]:
+def callers(profile: Profile, names: Collection[str], *, by_shape: bool, shapes: bool) -> dict[tuple[str, str], Table]:
     """(op, its shapes if ``by_shape`` else empty) -> where it is called, for ops that more than one row stands for."""
-    mine = profile.ops[profile.ops["op"].isin(list(names)) & profile.ops["line"].notna()]
-    if mine.empty:
-        return {}
-    has_modules, has_memory = bool(mine["module"].notna().any()), bool(mine["allocated"].notna().any())
-    by = ["op", "input_shapes", "cell", "file", "line", "module"]
-    filled = mine.assign(input_shapes=mine["input_shapes"].fillna(""), module=mine["module"].fillna(""))
-    columns = ["calls", "self_cpu_time", "cpu_time", "allocated"]
-    sums = filled.groupby(by, dropna=False, sort=False)[columns].sum(min_count=1).reset_index()
-    ordered = sums.sort_values("cpu_time", ascending=False, kind="stable")
-    found: dict[tuple[str, str], Table] = {}
-    keys = ["op", "input_shapes"] if by_shape else ["op"]
-    for key, group in ordered.groupby(keys, sort=False):
-        name, of_shape = (str(key[0]), str(key[1]) if by_shape else "")
-        found[name, of_shape] = _table(name, group, modules=has_modules, memory=has_memory, shapes=shapes)
-    return found
+    mine = [row for row in frame_rows(profile.ops) if row["op"] in names and row["line"] is not None]
+    more = {"modules": any(row["module"] is not None for row in mine), "memory": bool(numbers(mine, "allocated"))}
+    found: dict[tuple[str, str], list[Record]] = {}
+    for call in largest_first(grouped(mine, ["op", "input_shapes", "cell", "file", "line", "module"]), "cpu_time"):
+        found.setdefault((str(call["op"]), str(call["input_shapes"]) if by_shape else ""), []).append(call)
+    return {key: _table(key[0], calls, shapes=shapes, **more) for key, calls in found.items()}
 
 
-def _table(name: str, calls: pd.DataFrame, *, modules: bool, memory: bool, shapes: bool) -> Table:
-    time = units.spread_scale([*calls["cpu_time"], *calls["self_cpu_time"]])
-    scale = units.bytes_scale([float_or_none(value) for value in calls["allocated"]])
-    whole = float(calls["cpu_time"].sum())
+def _table(name: str, calls: list[Record], *, modules: bool, memory: bool, shapes: bool) -> Table:
+    time = units.spread_scale(numbers(calls, "cpu_time", "self_cpu_time"))
+    scale = units.bytes_scale(numbers(calls, "allocated"))
+    whole = sum(numbers(calls, "cpu_time"))
     built = [
         texts("line", f"{name} is called from", 36, lambda call: place(call["cell"], call["file"], call["line"])),
         *([texts("module", "module", 30, lambda call: str(call["module"]))] if modules else []),
@@ -283,10 +274,10 @@ def _table(name: str, calls: pd.DataFrame, *, modules: bool, memory: bool, shape
     if shapes:
         shape = lambda call: shapes_text(str(call["input_shapes"]))
         built.append(texts("input_shapes", "input shapes", 60, shape, quiet=True))
-    rest = calls.iloc[_MOST_CALLERS:]
-    left = units.seconds_text(float(rest["cpu_time"].sum()), digits=2)
-    hidden = f"{units.count(len(rest))} more take {left}. All: {of_result(f'.where({name!r})')}" if len(rest) else ""
-    return built_table("callers of an operation", built, frame_rows(calls.head(_MOST_CALLERS)), hidden=hidden)
+    rest = calls[_MOST_CALLERS:]
+    left = units.seconds_text(sum(numbers(rest, "cpu_time")), digits=2)
+    hidden = f"{units.count(len(rest))} more take {left}. All: {of_result(f'.where({name!r})')}" if rest else ""
+    return built_table("callers of an operation", built, calls[:_MOST_CALLERS], hidden=hidden)
 
 
 # ---- modules ---------------------------------------------------------------------------------------------------------
@@ -388,7 +379,7 @@ class _Tree:
         """What modules of one parent, which are not shown, take with those that they called."""
         every = [inner for row in rows for inner in (row, *self._below(row))]
         known = {name: [self._modules[row][name] for row in rows] for name in _SUMMED}
-        sums = {name: _sum(values) for name, values in known.items()}
+        sums = {name: _of_known(sum, values) for name, values in known.items()}
         said = f"{units.count(len(every))} more"
         where = f" in {self._modules[parent]['name']}" if parent >= 0 else ""
         return {
@@ -397,14 +388,8 @@ class _Tree:
             "flat": said + where,
             "left_out": len(every),
             "calls": None,
-            "self_time": _sum([self._modules[row]["self_time"] for row in every]),
+            "self_time": sum(self._modules[row]["self_time"] for row in every),
         }
-
-
-def _sum(values: Sequence[Any]) -> float | None:
-    """Of the values that are known; None where none is."""
-    known = [value for value in map(float_or_none, values) if value is not None]
-    return sum(known) if known else None
 
 
 # ---- operations ------------------------------------------------------------------------------------------------------
@@ -473,42 +458,62 @@ def is_backward(op: str) -> bool:
     return _BACKWARD.search(op) is not None
 
 
-def grouped(ops: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+def grouped(ops: Iterable[Record], by: Sequence[str]) -> list[Record]:
     """Rows of ``.ops`` summed per group.
 
     Three columns say where they come from, largest self time first: ``places`` with (cell, file, line), ``shapes``
     with texts; ``shares`` has the parts of the self time on each of the places, 1 together with what is on no line.
-    Text columns of ``by`` that are NA become empty.
+    Text columns of ``by`` that are not known become empty.
     """
-    names = list(by)
-    if ops.empty:
-        return pd.DataFrame(columns=[*names, *(c for c in _COLUMNS if c not in names), "places", "shapes", "shares"])
-    text = {name: ops[name].fillna("") for name in names if ops[name].dtype == object}
-    filled = ops.assign(**text)
-    grouping = filled.groupby(names, sort=False, dropna=False)
-    made = grouping[_SUMS].sum(min_count=1).join(grouping[_PEAKS].max()).reset_index()
-    keys = list(made[names].itertuples(index=False, name=None))
-    for column, parts in (("places", ["cell", "file", "line"]), ("shapes", ["input_shapes"])):
-        found = _distinct(filled, names, parts)
-        made[column] = pd.Series([tuple(found.get(key, {})) for key in keys], dtype=object)
-        if column == "places":
-            on_lines = [[*found.get(key, {}).values()] for key in keys]
-            totals = [total or math.nan for total in made["self_cpu_time"]]
-            shares = [tuple(t / of for t in times) for times, of in zip(on_lines, totals, strict=True)]
-            made["shares"] = pd.Series(shares, dtype=object)
+    groups: dict[tuple[Any, ...], list[Record]] = {}
+    for row in ops:
+        key = ("" if row[name] is None and OP_COLUMNS.get(name) != "Int64" else row[name] for name in by)
+        groups.setdefault(tuple(key), []).append(row)
+    made = []
+    for key, rows in groups.items():
+        record = dict(zip(by, key, strict=True))
+        for names, combined in ((_SUMS, math.fsum), (_PEAKS, max)):
+            record |= {name: _of_known(combined, [row[name] for row in rows]) for name in names}
+        places = times_of(_in_order(rows, "cell", "file", "line"), "cell", "file", "line")
+        shapes = times_of(_in_order(rows, "input_shapes"), "input_shapes")
+        whole = record["self_cpu_time"] or math.nan
+        shares = tuple(seconds / whole for seconds in places.values())
+        made.append(record | {"places": (*places,), "shapes": tuple(text for (text,) in shapes), "shares": shares})
     return made
 
 
-def _distinct(ops: pd.DataFrame, names: list[str], parts: list[str]) -> dict[tuple[Any, ...], dict[Any, float]]:
-    """Group -> its distinct values of ``parts`` with their self times, the largest first; unknown ones left out."""
-    known = ops[ops[parts[-1]].notna()]
-    given = [known[part] for part in parts]
-    times = known["self_cpu_time"].groupby([*(known[name] for name in names), *given], dropna=False).sum()
-    found: dict[tuple[Any, ...], dict[Any, float]] = {}
-    for key, seconds in times.sort_values(ascending=False, kind="stable").items():
-        value = key[len(names) :]  # type: ignore[index]
-        found.setdefault(key[: len(names)], {})[value if len(parts) > 1 else value[0]] = float(seconds)  # type: ignore[index]
-    return found
+def _in_order(ops: Iterable[Record], *names: str) -> list[Record]:
+    """Those of which the last of these columns is known, by all of them: of equal times the first stands first."""
+    known = (row for row in ops if row[names[-1]] is not None)
+    return sorted(known, key=lambda row: [(row[name] is None, row[name]) for name in names])
+
+
+def times_of(ops: Iterable[Record], *names: str) -> dict[tuple[Any, ...], float]:
+    """The distinct values of these columns with their self times, the largest first."""
+    found: dict[tuple[Any, ...], float] = {}
+    for row in ops:
+        value = tuple(row[name] for name in names)
+        found[value] = found.get(value, 0.0) + (float_or_none(row["self_cpu_time"]) or 0.0)
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def largest_first(records: Iterable[Record], column: str) -> list[Record]:
+    """By a column; by name the first first. What is not known comes last, and what is alike in the order given."""
+    if column == "op":
+        return sorted(records, key=lambda record: str(record["op"]))
+    number = lambda record: -math.inf if (value := float_or_none(record[column])) is None else value
+    return sorted(records, key=number, reverse=True)
+
+
+def numbers(records: Iterable[Record], *names: str) -> list[float]:
+    """The known values of these columns."""
+    return [value for name in names for row in records if (value := float_or_none(row[name])) is not None]
+
+
+def _of_known(combined: Callable[[list[Any]], Any], values: Sequence[Any]) -> Any:
+    """The sum, or whatever else, of the values that are known; where none is, as they are."""
+    known = [value for value in values if float_or_none(value) is not None]
+    return combined(known) if known else values[0]
 
 
 def _lines_text(places: Sequence[tuple[Any, Any, Any]], shares: Sequence[float]) -> str:
@@ -548,16 +553,14 @@ def operations(
         InputError: what is grouped by was not recorded.
     """
     column, grouping = sort_column(sort_by), grouping_of(group_by)
-    ops = grouping.rows(profile)
-    every = grouped(ops[ops["op"] != STEP_RANGE], grouping.columns)
-    known = bool(every[column].notna().any()) or every.empty
-    ordered = every.sort_values(
-        column if known else "self_cpu_time", ascending=column == "op", na_position="last", kind="stable"
-    )
+    ops = frame_rows(grouping.rows(profile))
+    every = grouped((row for row in ops if row["op"] != STEP_RANGE), grouping.columns)
+    known = bool(numbers(every, column) if column != "op" else every) or not every
+    ordered = largest_first(every, column if known else "self_cpu_time")
     if row_limit is not None:
-        shown = ordered.head(row_limit if row_limit >= 0 else _MOST_MADE)
+        shown = ordered[: row_limit if row_limit >= 0 else _MOST_MADE]
     else:
-        shown = (ordered if sort_by is not None and known else _mattering(ordered)).head(_DEFAULT_ROWS)
+        shown = (ordered if sort_by is not None and known else _mattering(ordered))[:_DEFAULT_ROWS]
     built, rows = _rows(profile, shown, every, grouping)
     by = _WORDS.get(column, column) if known else "self time"
     hidden = _hidden(ordered, shown, "operations" if grouping.by == "op" else "rows", by)
@@ -576,54 +579,56 @@ def operations(
     )
 
 
-def _mattering(ordered: pd.DataFrame) -> pd.DataFrame:
+def _mattering(ordered: list[Record]) -> list[Record]:
     """Operations with a thousandth of the time, on the device too, or a hundredth of the largest's bytes."""
-    total, bytes_top = ordered["self_cpu_time"].sum(), ordered["allocated"].max()
-    matters = ordered["self_cpu_time"] >= _LEAST_SHARE * total
-    if pd.notna(bytes_top) and bytes_top > 0:
-        matters |= (ordered["allocated"] >= 0.01 * bytes_top).fillna(False).astype(bool)
-    device = ordered["self_device_time"]
-    if device.notna().any() and device.sum() > 0:
-        matters |= device >= _LEAST_SHARE * device.sum()
-    left = total - ordered["self_cpu_time"][matters].sum()
-    if left > _MUCH * total:  # many small ones: the largest of them say more than none
-        matters.iloc[:_DEFAULT_ROWS] = True
-    return ordered[matters]
+    total, device = (sum(numbers(ordered, name)) for name in ("self_cpu_time", "self_device_time"))
+    largest = max(numbers(ordered, "allocated"), default=0.0)
+    least = {"self_cpu_time": _LEAST_SHARE * total}
+    least |= {"allocated": 0.01 * largest} if largest > 0 else {}
+    least |= {"self_device_time": _LEAST_SHARE * device} if device > 0 else {}
+    found = [op for op in ordered if any((float_or_none(op[name]) or 0.0) >= least[name] for name in least)]
+    left = total - sum(numbers(found, "self_cpu_time"))
+    return ordered if left > _MUCH * total else found  # of many small ones the largest say more than none
 
 
-def _rest(built: Sequence[BuiltColumn], ordered: pd.DataFrame, shown: pd.DataFrame, most: int | None) -> Rest | None:
+def _rest(built: Sequence[BuiltColumn], ordered: list[Record], shown: list[Record], most: int | None) -> Rest | None:
     """The other rows; of more than ``most`` those with the largest of each column."""
-    left = ordered[~ordered.index.isin(shown.index)]
-    numbers = [name for name in (*_SUMS, *_PEAKS) if name in ordered and ordered[name].notna().any()]
+    left = _without(ordered, shown)
+    known = {name: count for name in (*_SUMS, *_PEAKS) if (count := len(numbers(ordered, name)))}
     top = 0
     if most is not None and len(left) > most:
-        top = most // len(numbers)
-        ranked = (pd.to_numeric(ordered[name]).nlargest(top, keep="first").index for name in numbers)
-        left = left[left.index.isin(frozenset(at for index in ranked for at in index))]
-    return rest_of(built, frame_rows(left), lambda record: str(record["op"]), len(ordered), top)
+        top = most // len(known)
+        first = [op for name, count in known.items() for op in largest_first(ordered, name)[: min(top, count)]]
+        left = _without(left, _without(left, first))
+    return rest_of(built, left, lambda record: str(record["op"]), len(ordered), top)
 
 
-def _hidden(ordered: pd.DataFrame, shown: pd.DataFrame, what: str, by: str) -> str:
+def _without(records: Iterable[Record], others: Iterable[Record]) -> list[Record]:
+    them = frozenset(map(id, others))
+    return [record for record in records if id(record) not in them]
+
+
+def _hidden(ordered: list[Record], shown: list[Record], what: str, by: str) -> str:
     rest = len(ordered) - len(shown)
     if not rest:
         return ""
-    left = ordered["self_cpu_time"].sum() - shown["self_cpu_time"].sum()
+    left = sum(numbers(ordered, "self_cpu_time")) - sum(numbers(shown, "self_cpu_time"))
     took = f"take{'s' if rest == 1 else ''} {units.seconds_text(max(left, 0.0), digits=2)}"
-    seen = units.count(len(shown)) if len(shown) else "none"
-    if len(shown) and shown.index.equals(ordered.index[: len(shown)]):
+    seen = units.count(len(shown)) if shown else "none"
+    if shown and all(one is other for one, other in zip(shown, ordered, strict=False)):
         seen = f"the {seen} {'first' if by == 'name' else 'largest'} by {by}"
     counted = f"{seen} of {units.count(len(ordered))} {what}; the other {units.count(rest)} {took}"
     return f"{counted}. All rows: {of_result('.ops')}"
 
 
 def _rows(
-    profile: Profile, shown: pd.DataFrame, every: pd.DataFrame, grouping: Grouping
+    profile: Profile, shown: list[Record], every: list[Record], grouping: Grouping
 ) -> tuple[list[BuiltColumn], list[Row]]:
     shapes, by_shape = profile.options.shapes and not grouping.shown, grouping.by == "shape"
-    time = units.spread_scale([*every["cpu_time"], *every["self_cpu_time"]])
-    opened = [str(op) for op in shown["op"]] if grouping.by in ("op", "shape") else []
+    time = units.spread_scale(numbers(every, "cpu_time", "self_cpu_time"))
+    opened = frozenset(str(op["op"]) for op in shown if grouping.by in ("op", "shape"))
     details = callers(profile, opened, by_shape=by_shape, shapes=shapes)
-    top = float(every["self_cpu_time"].max()) if len(every) else 0.0
+    top = max(numbers(every, "self_cpu_time"), default=0.0)
     built = [
         texts("op", "operation", 36, lambda record: op_text(str(record["op"]))),
         counted("calls", "calls"),
@@ -635,15 +640,12 @@ def _rows(
         share("self", lambda op: op["self_cpu_time"] / profile.wall_time if profile.wall_time else math.nan),
         measured_columns("total", "total", time, "cpu_time"),
     ]
-    if (every["self_device_time"] > 0).any():
-        built.append(measured_columns("self_device_time", "device", units.spread_scale(every["self_device_time"])))
-    if every["allocated"].notna().any():
-        memory = units.bytes_scale([float_or_none(value) for value in every["allocated"]])
-        built.append(measured_columns("allocated", "allocated", memory))
-    if every["flops"].notna().any():
-        built += _work(
-            units.smallest_scale([float_or_none(value) for value in every["flops"] if float_or_none(value)], _FLOP)
-        )
+    if any(device := numbers(every, "self_device_time")):
+        built.append(measured_columns("self_device_time", "device", units.spread_scale(device)))
+    if allocated := numbers(every, "allocated"):
+        built.append(measured_columns("allocated", "allocated", units.bytes_scale(allocated)))
+    if flops := numbers(every, "flops"):
+        built += _work(units.smallest_scale([value for value in flops if value], _FLOP))
     built += efficiency_columns(profile, grouping.rows(profile), grouping.columns)
     if grouping.shown:
         name = grouping.shown
@@ -654,7 +656,7 @@ def _rows(
     if shapes:
         built.append(texts("input_shapes", "input shapes", 40, _shapes, quiet=True))
     rows = []
-    for record in frame_rows(shown):
+    for record in shown:
         key = (str(record["op"]), str(record["input_shapes"]) if by_shape else "")
         rows.append(Row(cells_of(built, record), key=str(record["op"]), detail=details.get(key)))
     return built, rows
@@ -695,8 +697,8 @@ def _meaning(profile: Profile, op: str) -> str:
     return "python" if op in profile.ranges else "backward" if is_backward(op) else "torch"
 
 
-def _op_legend(profile: Profile, ops: pd.DataFrame) -> tuple[tuple[str, str], ...]:
+def _op_legend(profile: Profile, ops: Iterable[Record]) -> tuple[tuple[str, str], ...]:
     """What the colours of the bars mean, where there is more than one."""
-    there = {_meaning(profile, str(op)) for op in ops["op"]}
+    there = {_meaning(profile, str(op["op"])) for op in ops}
     words = (("torch", "torch"), ("backward", "autograd's backward"), ("python", "record_function, mostly Python"))
     return tuple(key for key in words if key[0] in there) if len(there) > 1 else ()

@@ -176,8 +176,9 @@ class Profile(Storable):
         """Seconds of the wall time that stand on no line (all of it where there are no lines; NaN where not known)."""
         if self.lines.empty:
             return self.wall_time
-        row = self.lines[self.lines["line"].isna() & (self.lines["thread"] == 0)]
-        return float((row["self_cpu_time"] + row["python_time"]).sum(min_count=min(1, len(row))))
+        on_none = self.lines["line"].isna().to_numpy() & (self.lines["thread"].to_numpy() == 0)
+        own = (self.lines["self_cpu_time"].to_numpy() + self.lines["python_time"].to_numpy())[on_none]
+        return math.nan if len(own) and np.isnan(own).all() else float(np.nansum(own))
 
     @property
     def has_op_times(self) -> bool:
@@ -286,7 +287,7 @@ class Profile(Storable):
         """
         hand_on(self, "export_trace", path=path, overwrite=overwrite)
 
-    @property
+    @cached_property
     def modules(self) -> pd.DataFrame:
         """The nn.Modules that were called, as a tree: time forward and backward, bytes; columns of `MODULE_COLUMNS`."""
         return modules_of(self.frames)

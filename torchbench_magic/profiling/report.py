@@ -200,8 +200,9 @@ def _unseen(error: Exception | None) -> Doubt | None:
 
 def _that_ran(lines: pd.DataFrame) -> pd.DataFrame:
     """Without the ``def`` of a function that ran before the recording began."""
-    stands_still = lines["line"].notna() & (lines["calls"] == 0) & (lines["wall_time"] == 0)
-    return lines[~stands_still].reset_index(drop=True)
+    never_ran = (lines["calls"].to_numpy() == 0) & (lines["wall_time"].to_numpy() == 0)
+    stands_still = never_ran & lines["line"].notna().to_numpy()
+    return lines[~stands_still].reset_index(drop=True) if stands_still.any() else lines
 
 
 def _recorded(run: RecordedRun, read: RunEvents, options: ProfileOptions) -> EventNumbers | None:

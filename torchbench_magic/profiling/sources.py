@@ -227,13 +227,14 @@ def libraries_called(profile: Profile, namespace: Mapping[str, Any]) -> tuple[tu
 
     The module is one for ``--lines-of``: its lines were not recorded. torch's own are none, nor are this package's.
     """
-    rows = profile.lines[(profile.lines["thread"] == 0) & profile.lines["line"].notna()]
-    own = rows["self_cpu_time"] + rows["python_time"]
+    columns = ("source_id", "line", "thread", "self_cpu_time", "python_time")
     found = []
-    for source_id, line in rows[own > _MOST * profile.wall_time][["source_id", "line"]].itertuples(index=False):
-        module = _library_called(profile.sources[source_id], int(line), namespace, profile.sources.values())
+    for source_id, line, thread, *own in zip(*(profile.lines[name].tolist() for name in columns), strict=True):
+        if thread != 0 or source_id is None or not sum(own) > _MOST * profile.wall_time:
+            continue
+        module = _library_called(profile.sources[source_id], line, namespace, profile.sources.values())
         if module:
-            found.append((str(source_id), int(line), module))
+            found.append((source_id, line, module))
     return tuple(found)
 
 

@@ -6,11 +6,9 @@ counted in frames of the call tree (``In[3]:4 in forward``), where torch's are e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral
 from typing import Any
-
-import pandas as pd
 
 from torchbench_magic.errors import InputError, OptionError
 from torchbench_magic.printable import printable
@@ -19,7 +17,7 @@ from torchbench_magic.show.document import clipped
 from torchbench_magic.show.table import float_or_none, frame_rows
 
 from .call_tree_tables import ops_by_stack
-from .ops_view import grouped, sort_column
+from .ops_view import Record, grouped, largest_first, numbers, sort_column
 from .profile import Profile
 
 _WIDTH, _NAME, _SHAPES, _SOURCE = 12, 55, 80, 75  # characters of columns, as in torch
@@ -63,10 +61,9 @@ def table(
     if group_by_input_shape and not profile.options.shapes:
         raise InputError("shapes were not recorded: use --shapes to group by shape")
     made = _rows(profile, by_shape=group_by_input_shape, depth=group_by_stack_n)
-    if made.empty:
+    if not made:
         return "no torch operation ran\n" if profile.has_op_times else "torch operations were not recorded\n"
-    ordered = made.sort_values(column, ascending=column == "op", na_position="last", kind="stable")
-    shown = frame_rows(ordered if row_limit < 0 else ordered.head(row_limit))
+    shown = largest_first(made, column)[: row_limit if row_limit >= 0 else None]
     columns = _columns(profile, made, time_unit, by_shape=group_by_input_shape, by_stack=group_by_stack_n > 0)
     rule = "  ".join("-" * width for _, width, _, _ in columns) + "  "
     lines = ["=" * (len(rule) - 2), header] if header is not None else []
@@ -77,9 +74,9 @@ def table(
             lines.append(_line(columns, [*[""] * (len(columns) - 1), _source(frame)]))
         if group_by_stack_n:
             lines.append(_line(columns, [""] * len(columns)))
-    total = 1e6 * float(made["self_cpu_time"].sum())
+    total = 1e6 * sum(numbers(made, "self_cpu_time"))
     lines += [rule, f"Self CPU time total: {_time(total, time_unit)}"]
-    if (device := float(made["self_device_time"].sum())) > 0:
+    if (device := sum(numbers(made, "self_device_time"))) > 0:
         lines.append(f"Self {_device(profile)} time total: {_time(1e6 * device, time_unit)}")
     lines.append(f"Wall time: {_time(1e6 * profile.wall_time, time_unit)}; percentages are of it")
     return "\n".join(lines) + "\n"
@@ -89,23 +86,27 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, Integral)
 
 
-def _rows(profile: Profile, *, by_shape: bool, depth: int) -> pd.DataFrame:
+def _rows(profile: Profile, *, by_shape: bool, depth: int) -> list[Record]:
     """The operations summed, with ``net`` (bytes kept in it) and ``net_total`` (and in what it calls)."""
     by = ["op", *(["input_shapes"] if by_shape else []), *(["stack"] if depth else [])]
-    in_tree = ops_by_stack(profile.frames, depth)
-    ops = in_tree if depth else profile.ops
-    made = grouped(ops, by)
-    made["net"] = made["allocated"] - made["freed"]
-    kept = in_tree.assign(**{name: in_tree[name].fillna("") for name in by})
-    total = kept.groupby(by, sort=False)["net_total"].sum(min_count=1)
-    return made.merge(total.reset_index(), on=by, how="left") if len(made) else made
+    in_tree = frame_rows(ops_by_stack(profile.frames, depth))
+    made = grouped(in_tree if depth else frame_rows(profile.ops), by)
+    kept: dict[tuple[str, ...], int] = {}
+    for row in in_tree:
+        if row["net_total"] is not None:
+            key = tuple(row[name] or "" for name in by)
+            kept[key] = kept.get(key, 0) + row["net_total"]
+    for row in made:
+        row["net_total"] = kept.get(tuple(row[name] for name in by))
+        row["net"] = None if None in (row["allocated"], row["freed"]) else row["allocated"] - row["freed"]
+    return made
 
 
 def _columns(
-    profile: Profile, made: pd.DataFrame, unit: str | None, *, by_shape: bool, by_stack: bool
+    profile: Profile, made: list[Record], unit: str | None, *, by_shape: bool, by_stack: bool
 ) -> list[Written]:
     wall = 1e6 * profile.wall_time
-    on_device = 1e6 * float(made["self_device_time"].sum())
+    on_device = 1e6 * sum(numbers(made, "self_device_time"))
     device = _device(profile)
 
     def time(name: str) -> Callable[[Mapping[str, Any]], str]:
@@ -120,7 +121,7 @@ def _columns(
     def memory(name: str) -> Callable[[Mapping[str, Any]], str]:
         return lambda record: _memory(float_or_none(record[name]))
 
-    widest = min(max(len(printable(str(name))) for name in made["op"]) + 4, _NAME)
+    widest = min(max(len(printable(str(op["op"]))) for op in made) + 4, _NAME)
     cells: list[tuple[str, Callable[[Mapping[str, Any]], str]]] = [
         ("Self CPU %", share("self_cpu_time", wall)),
         ("Self CPU", time("self_cpu_time")),
@@ -142,20 +143,20 @@ def _columns(
     columns: list[Written] = [("Name", widest, ">", lambda record: _name(str(record["op"])))]
     columns += [(name, _WIDTH, ">", cell) for name, cell in cells]
     if by_shape:
-        longest = min(max(len(str(text)) for text in made["input_shapes"]) + 4, _SHAPES)
+        longest = min(max(len(str(op["input_shapes"])) for op in made) + 4, _SHAPES)
         columns.append(("Input Shapes", longest, ">", lambda record: str(record["input_shapes"])[:longest]))
-    if made["flops"].notna().any():
-        columns.append(_flops(made))
+    if flops := numbers(made, "flops"):
+        columns.append(_flops(flops))
     if by_stack:
-        frames = [len(frame) for stack in made["stack"] for frame in str(stack).split("\n")]
+        frames = [len(frame) for op in made for frame in str(op["stack"]).split("\n")]
         longest = min(max(frames, default=0) + 4, _SOURCE)
         columns.append(("Source Location", longest, "<", lambda record: _source(str(record["stack"]).split("\n")[0])))
     return columns
 
 
-def _flops(made: pd.DataFrame) -> Written:
+def _flops(known: Iterable[float]) -> Written:
     """In the unit of the smallest, as torch chooses it."""
-    smallest = min((float(value) for value in made["flops"].dropna() if value > 0), default=1.0)
+    smallest = min(filter(None, known), default=1.0)
     power = 0
     while power < len(_FLOPS) - 1 and smallest >= 1e3 ** (power + 1):
         power += 1

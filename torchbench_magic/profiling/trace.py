@@ -150,7 +150,7 @@ class Trace:
             (self.nodes, "function", -1, len(self.functions)),
             (self.segments, "node", -1, len(self.nodes)),
         ):
-            values = frame[name]
+            values = frame[name].to_numpy()
             if len(values) and not (values.min() >= low and values.max() < high):
                 return f"{name} points to nothing"
         if len(self.nodes) and (self.nodes["parent"].to_numpy() >= np.arange(len(self.nodes))).any():
@@ -167,7 +167,7 @@ class Trace:
 
     def is_kind(self, *kinds: str) -> NDArray[np.bool_]:
         """bool [events]."""
-        return np.isin(self.events["kind"].to_numpy(), [KINDS.index(kind) for kind in kinds])
+        return np.array([kind in kinds for kind in KINDS])[self.events["kind"].to_numpy()]
 
     @property
     def devices(self) -> list[str]:
@@ -403,6 +403,10 @@ _COPIES = re.compile(r"memcpy", re.IGNORECASE)
 """Those that do so where the host's memory is not pinned, or where they are not asynchronous at all."""
 
 
+_WAIT_COLUMNS = {"start": "int64", "end": "int64", "seconds": "float64", "thread": "int64", "node": "int64",
+    "parent": "int64"}  # fmt: skip
+
+
 def host_waits(trace: Trace | None) -> pd.DataFrame:
     """Waits of the host for a device, by their start: ``start end`` in ns since the body was entered, ``seconds`` of
     waiting, ``thread``, ``node`` (-1: on no line) and ``parent`` (the op in which it waits, -1 for none).
@@ -410,14 +414,9 @@ def host_waits(trace: Trace | None) -> pd.DataFrame:
     A copy waits where its call had not returned when it began on the device, and then for as long as a device worked
     meanwhile. A call within another one is not counted again.
     """
-    columns = {"start": "int64", "end": "int64", "seconds": "float64", "thread": "int64", "node": "int64",
-        "parent": "int64"}  # fmt: skip
-    none = pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in columns.items()})
-    if trace is None:
-        return none
-    calls = trace.events[trace.is_kind("runtime")]
-    if calls.empty:
-        return none
+    if trace is None or not (is_call := trace.is_kind("runtime")).any():
+        return frame_of(_WAIT_COLUMNS, {})
+    calls = trace.events[is_call]
     synchronizes, copies = (
         np.isin(calls["name"].to_numpy(), [n for n, name in enumerate(trace.names) if pattern.search(name)])
         for pattern in (_WAITS, _COPIES)
@@ -435,10 +434,10 @@ def host_waits(trace: Trace | None) -> pd.DataFrame:
     found["parent"] = calls["parent"].to_numpy()
     found = found[waited > 0].sort_values(["thread", "start", "end"], ascending=[True, True, False], kind="stable")
     if found.empty:
-        return none
+        return frame_of(_WAIT_COLUMNS, {})
     until = found.groupby("thread")["end"].cummax().groupby(found["thread"]).shift(fill_value=-1)
     found = found[found["start"] >= until].sort_values("start", kind="stable").reset_index(drop=True)
-    return found[list(columns)].astype(columns)
+    return found[list(_WAIT_COLUMNS)].astype(_WAIT_COLUMNS)
 
 
 def waited_for(trace: Trace, waits: pd.DataFrame) -> tuple[str, int] | None:
@@ -471,8 +470,7 @@ def share_of_devices(trace: Trace | None, *, with_waits: bool = False) -> float:
     if trace is None or not trace.duration:
         return 0.0
     starts, ends = _any_busy(trace)
-    if with_waits:
-        waits = host_waits(trace)
+    if with_waits and len(waits := host_waits(trace)):
         mine = waits[waits["thread"] == 0]
         starts, ends = np.append(starts, mine["start"].to_numpy()), np.append(ends, mine["end"].to_numpy())
         starts, ends = _joined(starts, ends)
@@ -481,9 +479,8 @@ def share_of_devices(trace: Trace | None, *, with_waits: bool = False) -> float:
 
 def _any_busy(trace: Trace) -> tuple[Ints, Ints]:
     """As `busy_stretches`, of all devices together."""
-    ran = trace.events[trace.is_on_device]
-    starts = ran["start"].to_numpy()
-    return _joined(starts, starts + ran["duration"].to_numpy())
+    starts, took = (trace.events[name].to_numpy()[trace.is_on_device] for name in ("start", "duration"))
+    return _joined(starts, starts + took)
 
 
 def _overlap(start: Ints, end: Ints, busy_from: Ints, busy_until: Ints) -> Ints:

@@ -36,6 +36,7 @@ from .ops_view import (
     grouped,
     grouping_of,
     modules_table,
+    numbers,
     operations,
     place_of,
     runs_text,
@@ -95,11 +96,12 @@ def device_clause(profile: Profile) -> Iterator[Phrase]:
 
 def waiting_clause(profile: Profile, where: tuple[str, int], cost: float) -> str:
     """``, nearly all of it waiting for the device, for what In[3]:3 launched``; empty for less than half."""
-    waits = host_waits(profile.trace)
+    if profile.trace is None or (waits := host_waits(profile.trace)).empty:
+        return ""
     waits = waits[(waits["thread"] == 0) & (waits["node"] >= 0)]
     mine = waits[waits["node"].map(lambda node: _place_of_node(profile, node) == where).astype(bool)]
     waited = float(mine["seconds"].sum())
-    if profile.trace is None or waited < _MOST * cost or not waited:
+    if waited < _MOST * cost or not waited:
         return ""
     part = "nearly all" if waited >= _NEARLY_ALL * cost else units.seconds_text(waited)
     launched = waited_for(profile.trace, mine)
@@ -386,8 +388,8 @@ def without_recording(
     others. What stands on no line may all have been added to it, too.
     """
     added = [float_or_none(record["recording_time"]) or 0.0 for record in lines]
-    no_line = profile.lines["line"].isna() & (profile.lines["thread"] == 0)
-    on_none = float(profile.lines.loc[no_line, "recording_time"].fillna(0.0).sum())
+    no_line = [row for row in frame_rows(profile.lines) if row["line"] is None and row["thread"] == 0]
+    on_none = sum(numbers(no_line, "recording_time"))
     if not profile.wall_time > 0 or sum(added) + on_none <= NOTICEABLE * profile.wall_time:
         return None
     low, high = added_factors(profile)
@@ -509,7 +511,7 @@ def _inside(profile: Profile, top: Mapping[str, Any], is_by_module: bool, *, wit
 
 def _records(profile: Profile) -> list[dict[str, Any]]:
     """The rows of ``.lines`` that stand on a line."""
-    return frame_rows(profile.lines[profile.lines["line"].notna()])
+    return [row for row in frame_rows(profile.lines) if row["line"] is not None]
 
 
 def _own(record: Mapping[str, Any]) -> float:
@@ -527,9 +529,9 @@ def _backward_elsewhere(profile: Profile) -> dict[tuple[str, int], float]:
     A line that calls ``.backward()`` itself has the pass as its own time already; what it runs is taken out.
     """
     ran: dict[tuple[str, int], float] = {}
-    on_lines = profile.ops[profile.ops["line"].notna()]
-    for op in frame_rows(on_lines[on_lines["op"].str.startswith(_BACKWARD_FRAME).astype(bool)]):
-        ran[_where(op)] = ran.get(_where(op), 0.0) + float(op["cpu_time"])
+    for op in frame_rows(profile.ops):
+        if op["line"] is not None and op["op"].startswith(_BACKWARD_FRAME):
+            ran[_where(op)] = ran.get(_where(op), 0.0) + float(op["cpu_time"])
     caused: dict[tuple[str, int], float] = {}
     for record in _records(profile):
         if record["thread"] == 0:
@@ -538,8 +540,8 @@ def _backward_elsewhere(profile: Profile) -> dict[tuple[str, int], float]:
 
 
 def _op_clause(profile: Profile) -> Iterator[Phrase]:
-    ops = profile.ops[profile.ops["op"] != STEP_RANGE]
-    top = max(frame_rows(grouped(ops, ["op"])), key=lambda op: float(op["self_cpu_time"]), default=None)
+    ops = grouped((row for row in frame_rows(profile.ops) if row["op"] != STEP_RANGE), ["op"])
+    top = max(ops, key=lambda op: float(op["self_cpu_time"]), default=None)
     if top is None and not profile.has_op_times:
         yield Phrase(f"nothing is known of what ran in {units.seconds_text(profile.wall_time)}")
         return
@@ -627,11 +629,11 @@ def _about_insights(count: int) -> str:
 
 def _side_by_side(profile: Profile) -> list[str]:
     """Why shares of operations may be above 100 %, and what the column of lines says, where there is need to."""
-    threads = profile.ops["thread"].nunique()
+    ops = frame_rows(profile.ops)
+    threads, lines = len({op["thread"] for op in ops}), {(op["op"], op["source_id"], op["line"]) for op in ops}
     said = f"Operations ran on {threads} threads in parallel: their % can add up to more than 100."
     several = "Line: the one with most of the self time, and its share; “no line” counts as a line."
-    lines = profile.ops[["op", "source_id", "line"]].drop_duplicates()
-    mixed = bool(lines["line"].notna().any() and lines["op"].duplicated().any())
+    mixed = any(line is not None for _, _, line in lines) and len({op for op, _, _ in lines}) < len(lines)
     return [said] * (threads > 1) + [several] * mixed
 
 
@@ -655,7 +657,7 @@ def _measured(profile: Profile) -> Iterator[str]:
         yield profile.environment.footer()
     if profile.n_events:
         yield units.counted(profile.n_events, "event")
-    if profile.wall_time and profile.has_op_times and profile.lines["line"].notna().any():
+    if profile.wall_time and profile.has_op_times and _records(profile):
         after = sum(float(str(each.facts["seconds"])) for each in profile.warnings if each.kind == "device-after")
         share = 100 * (1 - max(profile.not_attributed - after, 0.0) / profile.wall_time)
         yield f"{units.number(share, units.Scale('%', 1.0, 1), digits=None)} % attributed"

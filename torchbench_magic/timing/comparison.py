@@ -276,8 +276,8 @@ class Comparison(Storable):
     @cached_property
     def of_this_kernel(self) -> tuple[int, ...]:
         """Rows that one session decided by less than ratios move from session to session; see `is_of_this_kernel`."""
-        judged = self._frame[["ratio", "verdict", "method", "median"]].itertuples(index=False)
-        return tuple(i for i, row in enumerate(judged) if is_of_this_kernel(*row))
+        names = ("ratio", "verdict", "method", "median")
+        return tuple(i for i, row in enumerate(self._rows) if is_of_this_kernel(*(row[name] for name in names)))
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -290,14 +290,23 @@ class Comparison(Storable):
 
     @cached_property
     def _frame(self) -> pd.DataFrame:
+        rows, compiled = self._seen
+        return pd.DataFrame(rows, columns=[*dict.fromkeys([*frame_columns(self.axes, self.subjects), *compiled])])
+
+    @property
+    def _rows(self) -> Sequence[Mapping[str, Any]]:
+        """The rows of `frame` as mappings: who asks for a few figures need not wait for pandas."""
+        return self._seen[0]
+
+    @cached_property
+    def _seen(self) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
         records = []
         for i, subject in enumerate(self.subjects):
             record = seen(subject, self._blocks[i], self.call_times(i))
             counted = counted_rows.instructions(self.counts, self.subjects, i, self.base_row(i))
             records.append(record | self._ratio_cells(i) | counted)
         records = with_trials(records, self.subjects, self.base_row)
-        records, compiled = with_compile_times(records, self.subjects, self.base_row)
-        return pd.DataFrame(records, columns=[*dict.fromkeys([*frame_columns(self.axes, self.subjects), *compiled])])
+        return with_compile_times(records, self.subjects, self.base_row)
 
     def base_row(self, i: int) -> int | None:
         """The row that a row is compared with; its own where it is the baseline; None where there is none."""

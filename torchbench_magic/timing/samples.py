@@ -321,10 +321,10 @@ def are_tried(subjects: Iterable[Subject]) -> bool:
     return any(subject.trial is not None for subject in subjects)
 
 
-def are_speeds(verdicts: Iterable[str]) -> bool:
+def are_speeds(verdicts: Iterable[object]) -> bool:
     """Whether ratios with these verdicts are told as "times as fast" (time of the baseline / time); else as "times as
     long", where something is slower and nothing faster. One direction for sentence, table and doubts."""
-    words = set(verdicts)
+    words = set(map(str, verdicts))
     return "faster" in words or "slower" not in words
 
 
@@ -390,7 +390,6 @@ def detail(subject: Subject, rows: Blocks, times: Floats, repeats: Range | None)
     """How the figures of a row were measured, in seconds; see ``Comparison.details``."""
     precision = median_interval(times)
     known = math.isfinite(precision.width)
-    cpu = float(rows.cpu.sum())
     return {
         "first_call": subject.first_call,
         "warmup_calls": subject.warmup_calls,
@@ -399,9 +398,15 @@ def detail(subject: Subject, rows: Blocks, times: Floats, repeats: Range | None)
         "reproducibility_low": repeats.low if repeats is not None else math.nan,
         "reproducibility_high": repeats.high if repeats is not None else math.nan,
         "page_faults": subject.page_faults,
-        "wall_over_cpu": float(rows.wall.sum()) / cpu if cpu > 0 else math.nan,
+        "wall_over_cpu": wall_over_cpu(rows),
         "loop_overhead": subject.loop_overhead,
     }
+
+
+def wall_over_cpu(rows: Blocks) -> float:
+    """NaN where no processor time was seen."""
+    cpu = float(rows.cpu.sum())
+    return float(rows.wall.sum()) / cpu if cpu > 0 else math.nan
 
 
 # ---- samples ---------------------------------------------------------------------------------------------------------

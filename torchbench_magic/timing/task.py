@@ -8,8 +8,9 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
-from functools import cached_property
-from types import CodeType, FunctionType
+from functools import cache, cached_property
+from itertools import chain
+from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torchbench_magic.cell_text import Body, source_id_of
@@ -24,7 +25,7 @@ from torchbench_magic.process.code import (
     notebook_functions,
 )
 from torchbench_magic.process.contention import Clocks
-from torchbench_magic.process.frame_owner import replaced_functions
+from torchbench_magic.process.frame_owner import often_replaced, replaced_functions
 from torchbench_magic.process.held import code_digest
 from torchbench_magic.process.inputs import inputs_of
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress
@@ -210,14 +211,15 @@ class Task:
     @outside_modes()
     def _read(self, used_by: Mapping[str, set[str]], names: Mapping[str, Any]) -> Mapping[str, Read]:
         of_process = [(SETTING + name, text, "") for name, text in settings_in_words().items()]
-        reads = {}
+        reads, replaced = {}, cache(replaced_functions)
         for alternative, used in used_by.items():
             functions = notebook_functions(used, names, self.namespace)
             inputs = inputs_of(used, names, functions)
             codes = self._codes([*self.setup, self.bodies[alternative]])
             found = values_of(used, codes, names, self.namespace, functions)
             settings = [*of_process]
-            for name, function in replaced_functions(names[each] for each in used if each in names):
+            modules = [value for each in used if type(value := names.get(each)) is ModuleType]
+            for name, function in chain(*map(replaced, dict.fromkeys([*often_replaced(), *modules]))):
                 settings.append((SETTING + name, f"`{function.__qualname__}` ({code_digest(function.__code__)})", ""))
             reads[alternative] = Read(inputs, (*(value for value in found if value[:2] not in inputs), *settings))
         return reads

@@ -18,7 +18,7 @@ from torchbench_magic.results import Doubt
 from .comparison import Comparison
 from .intervals import ALPHA
 from .process_ratios import FEW_NS, FEWEST, SPREAD, assumes_normal, least_processes
-from .samples import Subject, are_speeds
+from .samples import Subject, are_speeds, wall_over_cpu
 from .used_up import doubts_of_subjects
 from .verdict import CAUSES, VERDICTS, Void
 from .voids import CO_LOAD, LEAST_WAIT, SEVERAL, WAITED, are_held_up
@@ -103,7 +103,7 @@ def _why(made: Comparison, void: Void) -> str:
     if void.cause != "unsteady":
         return f"{CAUSES[void.cause].said}."
     if high > 1.005 * low:
-        fast = are_speeds(made.frame["verdict"].dropna())
+        fast = are_speeds(row["verdict"] for row in made._rows)
         first, last = (1 / high, 1 / low) if fast else (low, high)
         return (
             f"{name} was {first:.2f} to {last:.2f} times as {'fast' if fast else 'long'} in different parts of the run:"
@@ -139,13 +139,13 @@ def _waits(name: str) -> str:
 
 def medians_apart(made: Comparison) -> Iterator[Doubt]:
     """Where the quotient of two medians is not the ratio: the one that differs most is explained."""
-    frame, found = made.frame, {}
+    rows, found = made._rows, {}
     for i, ruling in enumerate(made.rulings):
         base = made.base_row(i)
         if ruling.word not in VERDICTS or base is None or i in made.unpaired or i in made.voids:
             continue
-        ratio, low, high = (float(frame[name][i]) for name in ("ratio", "ratio_low", "ratio_high"))
-        one, other = float(frame["median"][i]), float(frame["median"][base])
+        ratio, low, high = (float(rows[i][name]) for name in ("ratio", "ratio_low", "ratio_high"))
+        one, other = rows[i]["median"], rows[base]["median"]
         if not (one > 0 and other > 0 and ratio > 0 and low > 0 and math.isfinite(high)):
             continue
         quotient = one / other
@@ -157,7 +157,7 @@ def medians_apart(made: Comparison) -> Iterator[Doubt]:
     if not found:
         return
     i, (_, quotient, ratio, _) = max(found.items(), key=lambda item: item[1][0])
-    word = "fast" if are_speeds(frame["verdict"].dropna()) else "long"
+    word = "fast" if are_speeds(row["verdict"] for row in rows) else "long"
     quotient, ratio = (1 / quotient, 1 / ratio) if word == "fast" else (quotient, ratio)
     more = f" and {len(found) - 1} more row{'s' if len(found) > 2 else ''}" if len(found) > 1 else ""
     text = (
@@ -182,7 +182,7 @@ def slow_calls(made: Comparison) -> Iterator[Doubt]:
     a list that grows. Few blocks have such a call, and no median sees them."""
     excess = {i: _mean_over_median(made, i) for i in range(len(made.subjects))}
     of_base: dict[int, list[tuple[int, float]]] = {}  # one doubt for all that are compared with it
-    for i, ratio in enumerate(made.frame["ratio"]):
+    for i, ratio in enumerate(row["ratio"] for row in made._rows):
         base = made.base_row(i)
         if base is None and excess[i] > MATTERS:
             text = f"The mean of {row_name(made, i)} is {units.number(excess[i], digits=2)} times its median"
@@ -201,7 +201,7 @@ def slow_calls(made: Comparison) -> Iterator[Doubt]:
 
 def _by_means(made: Comparison, found: Sequence[tuple[int, float]], base: int, slow: int) -> str:
     """What the means say of these rows, each with its factor, beside their baseline; ``slow`` has the long calls."""
-    is_speed = are_speeds(made.frame["verdict"].dropna())  # as the column of the table
+    is_speed = are_speeds(row["verdict"] for row in made._rows)  # as the column of the table
     (first, factor), *others = [(i, 1 / times if is_speed else times) for i, times in found]
     rest = [f"`{row_name(made, i)}` {units.number(times)} times" for i, times in others[: _NAMED - 1]]
     rest += [f"{len(found) - _NAMED} more likewise"] if len(found) > _NAMED else []
@@ -432,7 +432,7 @@ def is_held_up(made: Comparison, row: int) -> bool:
         return True
     if s.num_threads != 1 or s.device != "cpu" or c is None or not (c.ext > 0.5 or c.waiting > 0.1):
         return False
-    seen = made.frame.iloc[row]
+    seen = made._rows[row]
     return bool(seen["median"] > BUSY_WALL_OVER_CPU * seen["cpu_clock_median"])
 
 
@@ -462,7 +462,7 @@ def _busy(made: Comparison) -> Iterator[Doubt]:
     facts: dict[str, object] = {"pressure": pressure, "involuntary": _mean(_contentions(made), "involuntary")}
     why = [f"CPU pressure {pressure:.0%}".replace("%", " %")] if pressure > BUSY_PRESSURE else []
     if waited:
-        ratio = max(made.details["wall_over_cpu"][i] for i in waited)
+        ratio = max(wall_over_cpu(made._blocks[i]) for i in waited)
         facts["wall_over_cpu"] = ratio
         why.append(f"wall time {ratio:.1f} times CPU time")
         switches = facts["involuntary"]
@@ -493,7 +493,7 @@ def _lacks_processor(made: Comparison, i: int) -> bool:
     """Whether CPU work of one thread took notably more wall than processor time."""
     subject = made.subjects[i]
     on_one = subject.num_threads == 1 and subject.device == "cpu"
-    return on_one and bool(made.details["wall_over_cpu"][i] > BUSY_WALL_OVER_CPU)
+    return on_one and wall_over_cpu(made._blocks[i]) > BUSY_WALL_OVER_CPU
 
 
 def _sleeps(made: Comparison, i: int) -> bool:
@@ -501,7 +501,7 @@ def _sleeps(made: Comparison, i: int) -> bool:
     seen = made.subjects[i].contention
     if seen is None or not _lacks_processor(made, i):
         return False
-    return seen.waiting < EXPLAINED * (1 - 1 / float(made.details["wall_over_cpu"][i]))
+    return seen.waiting < EXPLAINED * (1 - 1 / wall_over_cpu(made._blocks[i]))
 
 
 def _by_cpu_clock(made: Comparison) -> Iterator[Doubt]:
@@ -531,7 +531,7 @@ def _by_cpu_clock(made: Comparison) -> Iterator[Doubt]:
 
 def _said_by_cpu(made: Comparison, rows: pd.DataFrame, same: int) -> str:
     """The first ``rows`` with their ratios by processor time; ``same``: how many others have the verdict they had."""
-    in_speeds = are_speeds(made.frame["verdict"].dropna())
+    in_speeds = are_speeds(row["verdict"] for row in made._rows)
     said = []
     for i, *ends in rows[["ratio", "ratio_low", "ratio_high"]].head(_MOST_BY_CPU).itertuples():
         ratio, low, high = (1 / ends[0], 1 / ends[2], 1 / ends[1]) if in_speeds else ends
@@ -550,7 +550,7 @@ def _machine(made: Comparison) -> Iterator[Doubt]:
 
 
 def _few(made: Comparison) -> Iterator[Doubt]:
-    single = [i for i, n in enumerate(made.frame["samples"]) if n == 1]
+    single = [i for i, row in enumerate(made._rows) if row["samples"] == 1]
     if single:
         names = row_names(made, single)
         lone = len(made.subjects) == 1
@@ -560,8 +560,7 @@ def _few(made: Comparison) -> Iterator[Doubt]:
 
 
 def _noisy(made: Comparison) -> Iterator[Doubt]:
-    median = made.frame["median"]
-    spread = made.frame["iqr"] / median.where(median > 0)  # a spread is no share of nothing
+    spread = [row["iqr"] / row["median"] if row["median"] > 0 else math.nan for row in made._rows]
     bad = [i for i in range(len(made.subjects)) if spread[i] > UNREADABLE]
     noisy = [i for i in range(len(made.subjects)) if NOISY < spread[i] <= UNREADABLE]
     pressure = _mean(_contentions(made), "pressure")
@@ -623,7 +622,7 @@ def _launch_bound(made: Comparison) -> Iterator[Doubt]:
 
 
 def _faults(made: Comparison) -> Iterator[Doubt]:
-    faults, median = made.details["page_faults"], made.frame["median"]
+    faults, median = [s.page_faults for s in made.subjects], [row["median"] for row in made._rows]
     heavy = [i for i in range(len(made.subjects)) if faults[i] > 50 and faults[i] * FAULT_SECONDS > 0.2 * median[i]]
     if heavy:
         i = max(heavy, key=lambda row: faults[row])
@@ -636,14 +635,14 @@ def _faults(made: Comparison) -> Iterator[Doubt]:
 
 
 def _near_loop(made: Comparison) -> Iterator[Doubt]:
-    gone = {i for i, median in enumerate(made.frame["median"]) if median < GONE and made.subjects[i].language == "c++"}
+    medians = [row["median"] for row in made._rows]
+    gone = {i for i, median in enumerate(medians) if median < GONE and made.subjects[i].language == "c++"}
     if gone:
         names = row_names(made, sorted(gone))
         text = f"{names}: the compiler removed the statement, because nothing uses its result."
         action = "Use the result, for example in a `volatile` variable of the setup."
         yield Doubt("compiled-away", text, action, {"rows": sorted(gone)})
-    medians = enumerate(made.frame["median"])
-    near = [i for i, median in medians if median < made.subjects[i].near_loop and i not in gone]
+    near = [i for i, median in enumerate(medians) if median < made.subjects[i].near_loop and i not in gone]
     if near:
         names = row_names(made, near)
         under = max(made.subjects[i].near_loop for i in near)

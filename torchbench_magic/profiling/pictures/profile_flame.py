@@ -11,7 +11,7 @@ from torchbench_magic import units
 from torchbench_magic.arrays import Floats
 from torchbench_magic.errors import InputError, OptionError
 from torchbench_magic.profiling.call_tree_tables import inclusive
-from torchbench_magic.profiling.ops_view import chosen_key, is_backward, links, op_text, shapes_text
+from torchbench_magic.profiling.ops_view import MOST_LINKS, chosen_key, is_backward, links, op_text, shapes_text
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.show.document import Drawn, clipped, of_result
 from torchbench_magic.show.flame import MOST_BYTES, FlameGraph, Measure, markup
@@ -40,12 +40,10 @@ def flamegraph(profile: Profile, metric: str = "time") -> FlameGraph:
 
 def drawn(profile: Profile, place: int) -> Drawn | None:
     """The flame graph as a view of the profile's output; None where there is none."""
-    graph = graph_of(profile)
+    room, most_links = (MOST_BYTES, MOST_LINKS) if is_own_page() else (_INLINE_BYTES, _INLINE_LINKS)
+    graph = graph_of(profile, most_links)
     if graph is None:
         return None
-    room = MOST_BYTES if is_own_page() else _INLINE_BYTES
-    if not is_own_page():
-        graph = replace(graph, links=links(profile, _INLINE_LINKS))
     element, scripts = markup(graph, slot=f"drawn-{place}", most_bytes=room, rows=3)
     return Drawn("flame graph", element, scripts)
 
@@ -57,7 +55,7 @@ def _title(profile: Profile, metric: str) -> str:
     return f"Where the {what}{of} goes, by line, function, module and operation"
 
 
-def graph_of(profile: Profile) -> FlameGraph | None:
+def graph_of(profile: Profile, most_links: int = MOST_LINKS) -> FlameGraph | None:
     """The call tree as a flame graph of time and whatever else was measured; None without one."""
     frames = profile.frames
     if frames.empty or not frames["wall_time"].sum() > 0:
@@ -88,7 +86,7 @@ def graph_of(profile: Profile) -> FlameGraph | None:
         note="Blank: not attributed. Calls of one line are merged.",
         where=of_result(".frames"),
         keys=merged.keys,
-        links=links(profile),
+        links=links(profile, most_links),
         of=profile,
     )
 

@@ -512,14 +512,17 @@ class Timeline:
         begins, ends = bars.start / 1e9, bars.start / 1e9 + bars.duration / 1e9
         inside = np.flatnonzero((begins < end) & (ends >= start))
         track = np.array(list(map(self.tracks.index, self.tracks)), dtype=np.int64)[bars.track[inside]]  # of its name
-        columns = {"track": track, "name": bars.name[inside], "place": bars.place[inside]}
-        time = np.minimum(ends[inside], end) - np.maximum(begins[inside], start)
-        rows = pd.DataFrame({**columns, "calls": 1, "time": time})
-        sums = rows.groupby(list(columns), sort=False)[["calls", "time"]].sum().reset_index()
-        texts = ((*self.tracks,), (*self.names,), (*self.places, None))  # -1 is no place
-        for name, of in zip(columns, texts, strict=True):
-            sums[name] = pd.Series([of[n] for n in sums[name].tolist()], dtype=object)
-        return sums.sort_values("time", ascending=False, kind="stable").reset_index(drop=True)
+        name, place = bars.name[inside], bars.place[inside]  # -1 is no place
+        key = (track * len(self.names) + name) * (len(self.places) + 1) + place + 1
+        _, first, group = np.unique(key, return_index=True, return_inverse=True)
+        time = np.bincount(group, weights=np.minimum(ends[inside], end) - np.maximum(begins[inside], start))
+        order = np.lexsort((first, -time))
+        texts = {"track": (self.tracks, track), "name": (self.names, name), "place": ((*self.places, None), place)}
+        made = {
+            column: pd.Series([of[n] for n in numbers[first[order]].tolist()], dtype=object)
+            for column, (of, numbers) in texts.items()
+        }
+        return pd.DataFrame({**made, "calls": np.bincount(group)[order], "time": time[order]})
 
     def explore(self) -> Any:
         """The live widget; the span that is brushed is its ``selection``, what ran in it its ``rows``."""

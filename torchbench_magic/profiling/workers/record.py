@@ -135,6 +135,8 @@ def waits_for_workers(
     Args:
         only_steps: the recording began in the middle of the body, where its workers may have been started already.
     """
+    if not any(op.startswith(_RANGE) for op in ops["op"].tolist()):
+        return None
     ranges = ops[ops["op"].str.startswith(_RANGE) & ops["line"].notna()]
     if ranges.empty:
         return None
