@@ -381,7 +381,7 @@ def test_memory_is_given_back_at_the_end_of_the_cell_that_lets_go_of_a_large_pro
     trims: list[int] = []
     monkeypatch.setattr(profile, "LARGE", 0)
     monkeypatch.setattr(memory, "_trim", lambda: lambda keep: trims.append(keep) or 1)
-    monkeypatch.setattr(memory, "_resident_now", lambda: 0)
+    monkeypatch.setattr(memory, "resident_now", lambda: 0)
     loaded.user_ns["x"] = 1.0
     run(loaded, "%tprofile -q x + 1")
     made = len(trims)

@@ -103,16 +103,16 @@ def test_a_grandchild_is_a_child_too() -> None:
     try:
         assert child.stdout is not None
         child.stdout.readline()
-        of = contention._children
-        assert str(child.pid) in of("self")
+        of, own = contention.children_of, [str(child.pid)]
+        assert own[0] in of()
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(contention, "_children", lambda pid: [str(child.pid)] if pid == "self" else [])
+            patched.setattr(contention, "children_of", lambda pid="self": own[:] if pid == "self" else [])
             alone = contention._living_children()
-            patched.setattr(contention, "_children", lambda pid: [str(child.pid)] if pid == "self" else of(pid))
+            patched.setattr(contention, "children_of", lambda pid="self": own[:] if pid == "self" else of(pid))
             both = contention._living_children()
         assert both - alone >= 0.15, "0.2 s, counted in ticks of 10 ms"
     finally:
-        for pid in contention._children(str(child.pid)):
+        for pid in contention.children_of(str(child.pid)):
             os.kill(int(pid), 9)
         child.communicate()
 

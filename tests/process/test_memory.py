@@ -22,7 +22,7 @@ def trims(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(memory, "_trim", lambda: lambda keep: calls.append(keep) or 1)
     monkeypatch.setattr(memory, "_held", set())
     monkeypatch.setattr(memory, "_is_due", False)
-    monkeypatch.setattr(memory, "_resident_now", lambda: 0)
+    monkeypatch.setattr(memory, "resident_now", lambda: 0)
     return calls
 
 
@@ -43,7 +43,7 @@ def test_what_was_used_beside_an_owner_that_is_there_is_given_back_too(
 ) -> None:
     taken = [50_000_000, 150_000_000, 40_000_000, 90_000_000]
     monkeypatch.setattr(memory, "_resident", 0)
-    monkeypatch.setattr(memory, "_resident_now", lambda: taken.pop(0))
+    monkeypatch.setattr(memory, "resident_now", lambda: taken.pop(0))
     memory.give_back_if_due()
     assert len(taken) == 4, "nothing is read where nobody holds much"
     owner = Owner()

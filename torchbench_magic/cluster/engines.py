@@ -19,6 +19,7 @@ from typing import Any
 import torchbench_magic
 from torchbench_magic.errors import InputError, MissingTool
 from torchbench_magic.process.interrupts import hear_interrupt
+from torchbench_magic.process.machine import proc_text
 
 # ---- engines ---------------------------------------------------------------------------------------------------------
 # `Engine`: one process of a cluster, as it was found when a run began.
@@ -78,10 +79,7 @@ THIS_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 @cache
 def boot_id() -> str:
     """The same for all processes of a host until it starts anew; empty where the system has none."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
+    return proc_text("/proc/sys/kernel/random/boot_id").strip()
 
 
 def package_folder() -> str:

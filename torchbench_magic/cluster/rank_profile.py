@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from torchbench_magic.arrays import Ints
+from torchbench_magic.profiling import trace
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.results import Doubt, Insight, Storable, hand_on
 
@@ -151,13 +152,7 @@ FOREVER = 2**61
 def joined_stretches(begin: Ints, end: Ints) -> Ints:
     """All that lies between a ``begin`` and its ``end``, in whatever order they come and however they overlap."""
     some = end > begin
-    begin, end = begin[some], end[some]
-    if not len(begin):
-        return np.zeros((0, 2), dtype=np.int64)
-    order = np.argsort(begin, kind="stable")
-    begin, until = begin[order], np.maximum.accumulate(end[order])
-    first = np.flatnonzero(np.append(True, begin[1:] > until[:-1]))
-    return np.stack([begin[first], until[np.append(first[1:] - 1, len(begin) - 1)]], axis=1)
+    return np.stack(trace.joined_stretches(begin[some], end[some]), axis=1)
 
 
 def common(one: Ints, other: Ints) -> Ints:

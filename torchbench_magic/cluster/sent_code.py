@@ -22,6 +22,8 @@ from torchbench_magic.process.held import has_values, memory_of, shape_of
 from torchbench_magic.process.send import (
     CannotTravel,
     by_value,
+    first_line,
+    kind_text,
     reduced_optimizer,
     reduced_tensor,
     standard_stream,
@@ -129,12 +131,8 @@ def pack_names(
                     f" {way.format(largest)}, so that it is made on the engine"
                 ) from None
             except Exception as error:  # whatever the pickling of a user's object raises
-                why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-                kind = type(value)
-                shown = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.").removeprefix("__main__.")
-                raise BodyError(
-                    f"`{_plain(name)}` ({shown}) cannot be sent to an engine: {why}; {way.format(_plain(name))}"
-                ) from error
+                said = f"`{_plain(name)}` ({kind_text(value)}) cannot be sent to an engine: {first_line(error)}"
+                raise BodyError(f"{said}; {way.format(_plain(name))}") from error
             sizes[name] = file.tell() - before
         pickler.dump(None)
     data = file.getvalue()

@@ -44,6 +44,7 @@ _LIBRARIES: dict[Headers, tuple[str, ...]] = {
     "full": ("c10", "torch_cpu", "torch", "torch_python"),
 }
 _MORE = ("torch/csrc/api/include", "torch/csrc/autograd", "torch/csrc/utils", "pybind11")
+_FOLDERS = ("include", "include/torch/csrc/api/include", "utils/benchmark/utils/valgrind_wrapper")  # has callgrind.h
 _RUNTIME = Path(__file__).parent / "runtime.h"
 
 
@@ -136,7 +137,7 @@ def _toolchain(command: tuple[str, ...], changed: float) -> Toolchain:
         "-g1",  # lines and files of functions, for the counts; the whole of -g doubles the time
         "-w",
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
-        *(f"-isystem{home / folder}" for folder in _folders()),
+        *(f"-isystem{home / folder}" for folder in _FOLDERS),
         *(f"-isystem{folder}" for folder in _python_folders()),
     )
     link_flags = ("-shared", f"-L{home / 'lib'}", f"-Wl,-rpath,{home / 'lib'}")
@@ -166,11 +167,6 @@ def _torch_flags(torch: Any) -> list[str]:
         raise MissingTool("C++ snippets: this torch does not say how it was compiled (torch._C._cxx_flags)")
     given = asked()
     return [flag for flag in given.split() if not flag.startswith(("-W", "-g"))]
-
-
-def _folders() -> list[str]:
-    """Under torch's own folder; the last one holds callgrind.h."""
-    return ["include", "include/torch/csrc/api/include", "utils/benchmark/utils/valgrind_wrapper"]
 
 
 def _python_folders() -> list[str]:

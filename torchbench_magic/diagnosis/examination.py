@@ -31,6 +31,7 @@ from torchbench_magic.process.machine import (
     clock_control,
     cpu_quota,
     governor_text,
+    memory_facts,
     memory_limit,
     native_libraries,
     ranges_text,
@@ -268,15 +269,16 @@ def memory_findings(files: SystemFiles = THIS_MACHINE) -> Iterator[Finding]:
     limit = memory_limit(files)
     if limit.is_set:
         used = _used(files, limit.folder)
-        of = f"{_bytes(limit.value)} that its cgroup allows"
+        of = f"{units.bytes_text(limit.value)} that its cgroup allows"
         if used is None:
             yield Finding("memory limit", "not available", f"How much of the {of} is used is unknown.", limit.said)
         else:
-            yield _memory("memory limit", 1 - used / limit.value, f"{_bytes(used)} used of the {of}", limit.said)
-    known = _meminfo(files)
+            said = f"{units.bytes_text(used)} used of the {of}"
+            yield _memory("memory limit", 1 - used / limit.value, said, limit.said)
+    known = memory_facts(files)
     if known.get("MemTotal", 0) > 0 and "MemAvailable" in known:
         left = known["MemAvailable"] / known["MemTotal"]
-        said = f"{_bytes(known['MemAvailable'])} of {_bytes(known['MemTotal'])} available"
+        said = f"{units.bytes_text(known['MemAvailable'])} of {units.bytes_text(known['MemTotal'])} available"
         yield _memory("memory", left, said, "/proc/meminfo", _stalls(files))
     elif not limit.is_set:
         yield Finding("memory", "not available", "How much memory is free is unknown: /proc/meminfo cannot be read.")
@@ -303,12 +305,6 @@ def _used(files: SystemFiles, folder: str) -> int | None:
     return max(int(text) - cache, 0)
 
 
-def _meminfo(files: SystemFiles) -> dict[str, int]:
-    """Name -> bytes."""
-    lines = (line.split() for line in (files.text("/proc/meminfo") or "").splitlines())
-    return {line[0].rstrip(":"): int(line[1]) * 1024 for line in lines if len(line) == 3 and line[1].isdigit()}
-
-
 def _stalls(files: SystemFiles) -> float:
     """Per cent of the last 10 s in which some task waited for memory; NaN where it is not told."""
     for word in (files.text("/proc/pressure/memory") or "").split():
@@ -328,10 +324,6 @@ def _of_ulimits() -> Iterator[Finding]:
             value = f"{units.count(soft)} {what}"
             text = f"This process may have {value} at most: a long or large measurement would be stopped."
             yield Finding("ulimit", "warn", text, f"ulimit {flag}", f"`ulimit {flag} unlimited` before Python starts.")
-
-
-def _bytes(value: float) -> str:
-    return units.bytes_text(value)
 
 
 # ---- outside_load ----------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchbench_magic.errors import OptionError
@@ -88,17 +89,9 @@ def read_thread_counts(text: str) -> tuple[int, ...]:
     return counts
 
 
-def read_seconds(text: str) -> float:
-    return _between(text, 0, math.inf, "give seconds above 0")
-
-
 def read_per_cent(text: str) -> float:
     """A share, written in per cent."""
     return _between(text.removesuffix("%"), 0, 1000, "give a percentage above 0, such as 1 or 0.5") / 100
-
-
-def read_threshold(text: str) -> float:
-    return _between(text, 0, 10, "give IQR / median to reach, such as 0.1")
 
 
 def read_tolerances(text: str) -> str:
@@ -121,6 +114,11 @@ def _between(text: str, low: float, high: float, valid: str) -> float:
     if not low < value < high:
         raise ValueError(valid)
     return value
+
+
+read_threads = partial(read_count, most=MOST_THREADS)
+read_seconds = partial(_between, low=0, high=math.inf, valid="give seconds above 0")
+read_threshold = partial(_between, low=0, high=10, valid="give IQR / median to reach, such as 0.1")
 
 
 def among(*names: str) -> dict[str, Any]:
@@ -153,10 +151,6 @@ def read_from_zero(text: str) -> int:
     if not _is_whole(text):
         raise ValueError("give a whole number of at least 0")
     return read_count(text) if int(text) else 0
-
-
-def read_threads(text: str) -> int:
-    return read_count(text, MOST_THREADS)
 
 
 def _is_whole(text: str) -> bool:

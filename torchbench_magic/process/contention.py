@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torchbench_magic.results import Doubt
 
-from .machine import affinity, cgroup_figures, proc_text, thread_ids, thread_times, usable_cores
+from .machine import affinity, cgroup_figures, children_of, stat_fields, thread_names, thread_times, usable_cores
 
 # ---- contention as a result has it -----------------------------------------------------------------------------------
 # What else wanted the processor while something was measured.
@@ -234,25 +234,18 @@ def _living_children() -> float:
     """
     tick, total = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100, 0
     seen: set[str] = set()
-    waiting = _children("self")
+    waiting = children_of()
     while waiting:
         pid = waiting.pop()
         if pid in seen:
             continue
         seen.add(pid)
         try:
-            figures = proc_text(f"/proc/{pid}/stat").rpartition(")")[2].split()  # the name may hold spaces and brackets
-            total += sum(map(int, figures[11:15]))  # utime stime cutime cstime, see proc(5); none: ended in between
+            total += sum(map(int, stat_fields(pid)[11:15]))  # utime stime cutime cstime; none: it has ended
         except ValueError:
             continue
-        waiting += _children(pid)
+        waiting += children_of(pid)
     return total / tick
-
-
-def _children(pid: str) -> list[str]:
-    """Process ids of the children of every thread; none where the kernel does not list them."""
-    found = (proc_text(f"/proc/{pid}/task/{thread}/children").split() for thread in thread_ids(pid))
-    return [child for children in found for child in children]
 
 
 def _pressure() -> float:
@@ -361,8 +354,7 @@ class CoreWatch:
 
 def native_io_threads() -> frozenset[int]:
     """Native ids of the threads of libzmq, by the name that it gives them; empty where unknown."""
-    named = ((thread, proc_text(f"/proc/self/task/{thread}/comm")) for thread in thread_ids("self"))
-    return frozenset(int(thread) for thread, name in named if name.startswith(_IO_THREADS))
+    return frozenset(thread for thread, name in thread_names().items() if name.startswith(_IO_THREADS))
 
 
 # ---- process_use -----------------------------------------------------------------------------------------------------

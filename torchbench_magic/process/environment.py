@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -13,7 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from .device import devices_in_use
-from .machine import affinity, clock_control, cpu_quota, governor_text, native_libraries, ranges_text, usable_cores
+from .machine import (
+    affinity,
+    clock_control,
+    cpu_quota,
+    governor_text,
+    native_libraries,
+    proc_text,
+    ranges_text,
+    usable_cores,
+)
 
 
 @dataclass(frozen=True)
@@ -116,13 +126,8 @@ KERNEL = os.urandom(6).hex()
 
 @lru_cache(maxsize=1)
 def _cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor()
+    found = re.search(r"^model name\s*:(.*)$", proc_text("/proc/cpuinfo"), re.MULTILINE)
+    return found[1].strip() if found else platform.processor()
 
 
 def _accelerator() -> str | None:

@@ -44,6 +44,22 @@ def thread_ids(process: str = "self") -> list[str]:
         return []
 
 
+def thread_names() -> dict[int, str]:
+    """Native id -> name of each thread of this process, as the system has it; none where it does not tell."""
+    return {int(thread): proc_text(f"/proc/self/task/{thread}/comm").strip() for thread in thread_ids()}
+
+
+def children_of(process: str = "self") -> list[str]:
+    """Process ids of the children of every thread; none where the kernel does not list them."""
+    found = (proc_text(f"/proc/{process}/task/{thread}/children").split() for thread in thread_ids(process))
+    return [child for children in found for child in children]
+
+
+def stat_fields(process: str) -> list[str]:
+    """What proc(5)'s stat has after the name, which may hold spaces and brackets; nothing where the process ended."""
+    return proc_text(f"/proc/{process}/stat").rpartition(")")[2].split()
+
+
 def waited_for_core() -> float:
     """Seconds for which the calling thread has waited for a core since it began; NaN where the kernel does not count
     it. A wait is booked when it ends."""
@@ -109,6 +125,12 @@ class SystemFiles:
 
 
 THIS_MACHINE = SystemFiles()
+
+
+def memory_facts(files: SystemFiles = THIS_MACHINE) -> dict[str, int]:
+    """Name in ``/proc/meminfo`` -> bytes; empty where the system does not tell."""
+    lines = (line.split() for line in (files.text("/proc/meminfo") or "").splitlines())
+    return {line[0].rstrip(":"): int(line[1]) * 1024 for line in lines if len(line) == 3 and line[1].isdigit()}
 
 
 # ---- cgroups ---------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def give_back() -> None:
     _is_due = False
     if (trim := _trim()) is not None:
         trim(0)
-        _resident = _resident_now()
+        _resident = resident_now()
 
 
 @cache
@@ -49,7 +49,7 @@ def _trim() -> Callable[[int], int] | None:
     return taken
 
 
-def _resident_now() -> int:
+def resident_now() -> int:
     """Bytes of this process in memory, see proc(5); 0 where the system does not tell."""
     pages = proc_text("/proc/self/statm").split()
     return int(pages[1]) * mmap.PAGESIZE if len(pages) > 1 else 0
@@ -72,5 +72,5 @@ def give_back_if_due() -> None:
 
     Where no owner was noted it costs nothing.
     """
-    if _is_due or (_held and _resident_now() > _resident + _MUCH):
+    if _is_due or (_held and resident_now() > _resident + _MUCH):
         give_back()

@@ -24,7 +24,15 @@ _WARNING = re.compile(r"\S.*:\d+: \w*Warning: ")
 """Begins a warning as Python writes it."""
 
 
-class CountingSink(io.TextIOBase):
+class _NeverClosed(io.TextIOBase):
+    def writable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Do nothing: code that closes its output goes on writing, and what it writes to may be the kernel's."""
+
+
+class CountingSink(_NeverClosed):
     """A text stream that keeps nothing but the number of characters it was given, those of warnings apart: code that is
     warned of something prints nothing.
 
@@ -37,27 +45,18 @@ class CountingSink(io.TextIOBase):
         self.characters = 0
         self.dropped = Counter[str]()
 
-    def writable(self) -> bool:
-        return True
-
     def write(self, text: str) -> int:
         if not _WARNING.match(text):
             self.characters += len(text)
         return len(text)
 
-    def close(self) -> None:
-        """Do nothing: code that closes its output goes on writing to nowhere."""
 
-
-class Unclosable(io.TextIOBase):
+class Unclosable(_NeverClosed):
     """Another stream, which code may write to but not close."""
 
     def __init__(self, stream: Any) -> None:
         super().__init__()
         self._stream = stream
-
-    def writable(self) -> bool:
-        return True
 
     def write(self, text: str) -> int:
         written: int = self._stream.write(text)
@@ -66,14 +65,11 @@ class Unclosable(io.TextIOBase):
     def flush(self) -> None:
         self._stream.flush()
 
-    def close(self) -> None:
-        """Do nothing: the stream is the kernel's."""
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
-class MainThreadShown(io.TextIOBase):
+class MainThreadShown(_NeverClosed):
     """A stream for the code of another thread, past which the main thread writes to the stream that was there: what it
     shows is another cell's.
 
@@ -86,9 +82,6 @@ class MainThreadShown(io.TextIOBase):
         self._there, self._stream = there, stream
         self._main = threading.main_thread().ident
 
-    def writable(self) -> bool:
-        return True
-
     def write(self, text: str) -> int:
         stream = self._there if threading.get_ident() == self._main else self._stream
         written: int = stream.write(text)
@@ -96,9 +89,6 @@ class MainThreadShown(io.TextIOBase):
 
     def flush(self) -> None:
         (self._there if threading.get_ident() == self._main else self._stream).flush()
-
-    def close(self) -> None:
-        """Do nothing: one of the streams is the kernel's."""
 
 
 @contextlib.contextmanager
@@ -226,8 +216,8 @@ class _BoundFlush:
 SINK_CODES = tuple(
     function.__code__
     for function in (
-        *(getattr(kind, name) for kind in (CountingSink, MainThreadShown, Unclosable)
-          for name in ("write", "writable", "close")),
+        *(vars(kind)["write"] for kind in (CountingSink, MainThreadShown, Unclosable)),
+        *(_NeverClosed.writable, _NeverClosed.close),
         *(_BoundWrite.__call__, _BoundFlush.__call__, _is_dropped, _drops),
     )
 )  # fmt: skip

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, ModuleType
 from typing import Any
 
@@ -24,6 +23,7 @@ import torch
 from torchbench_magic.errors import CountError
 
 from . import send_modules
+from .machine import memory_facts
 from .send_modules import ALL_NAMES, Loaded, contents, description, looked_up_names
 from .settings import modes
 
@@ -394,12 +394,8 @@ def _anonymous() -> int:
 
 def _check_memory(needed: int, purpose: Purpose) -> None:
     """Refuse what would have the system kill a process; where it does not say what is free, nothing is refused."""
-    try:
-        text = Path("/proc/meminfo").read_text(encoding="ascii")
-        free = int(text.partition("MemAvailable:")[2].split()[0]) << 10
-    except (OSError, IndexError, ValueError):
-        return
-    if needed > free:
+    free = memory_facts().get("MemAvailable")
+    if free is not None and needed > free:
         raise CountError(
             f"the tensors are copied twice, which takes {needed >> 20} MiB, and {free >> 20} MiB of memory are free:"
             f" {purpose.smaller}"
@@ -504,23 +500,23 @@ def pack_variables(
                 try:
                     dumped([name], Storages(purpose))
                 except Exception as own:  # noqa: BLE001
-                    why, out = _first_line(own), f"; {purpose.made.format(name)}"
+                    why, out = first_line(own), f"; {purpose.made.format(name)}"
                     if type(own) is CannotTravel:
                         out = ""
                         if not isinstance(namespace[name], torch.Tensor):  # a tensor that a function or a module holds
                             why = why.replace("it is ", "a tensor that it holds is ", 1)
                     raise CountError(
-                        f"`{name}` ({_kind(namespace[name])}) cannot be sent to {purpose.process}: {why}{out}"
+                        f"`{name}` ({kind_text(namespace[name])}) cannot be sent to {purpose.process}: {why}{out}"
                     ) from error
-            raise CountError(f"the variables cannot be sent to {purpose.process}: {_first_line(error)}") from error
+            raise CountError(f"the variables cannot be sent to {purpose.process}: {first_line(error)}") from error
 
 
-def _kind(value: Any) -> str:
+def kind_text(value: Any) -> str:
     kind = type(value)
     return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.").removeprefix("__main__.")
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     line = (str(error).splitlines() or [type(error).__name__])[0]
     return line.removesuffix(" See:").rstrip(".")
 
@@ -587,7 +583,7 @@ def _dump_part(pickler: Any, place: str, part: tuple[str, Any, str, Any]) -> Non
     except CountError:
         raise
     except Exception as error:  # whatever the pickling of a user's object raises
-        raise CannotTravel(f"the code may use `{place}` ({_kind(part[-1])}), and {_first_line(error)}") from error
+        raise CannotTravel(f"the code may use `{place}` ({kind_text(part[-1])}), and {first_line(error)}") from error
 
 
 class _Unpickler(pickle.Unpickler):

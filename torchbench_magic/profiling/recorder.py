@@ -21,7 +21,7 @@ from torchbench_magic.process.compile_watch import CompiledFrame, CompileWatch
 from torchbench_magic.process.contention import CoreWait, CoreWatch, ProcessUse, native_io_threads, read_use
 from torchbench_magic.process.device import wait_for_devices
 from torchbench_magic.process.interrupts import Progress, interrupts_held
-from torchbench_magic.process.machine import proc_text, thread_ids, thread_times, waited_for_core
+from torchbench_magic.process.machine import stat_fields, thread_ids, thread_names, thread_times, waited_for_core
 from torchbench_magic.profiling.cores.record import ConcurrencyRun
 from torchbench_magic.profiling.loops import marks
 from torchbench_magic.profiling.loops.hooks import TrainingHooks
@@ -105,19 +105,14 @@ def busy_threads(before: CpuReading) -> frozenset[int] | None:
     One that has work and neither runs nor has run in the milliseconds between waits for something by itself.
     """
     busy = {task for task, seconds in _task_seconds().items() if seconds != before.tasks.get(task, 0.0)}
-    # proc(5): the state stands after the name, which may hold anything; nothing of a thread that has ended meanwhile
-    fields = {int(task): _of_thread(task, "stat").rpartition(")")[2].split() for task in thread_ids()}
+    fields = {int(task): stat_fields(f"self/task/{task}") for task in thread_ids()}
     busy |= {task for task, after_name in fields.items() if after_name and after_name[0] != "S"}
     return frozenset(busy) if any(fields.values()) and before.tasks else None
 
 
 def pool_threads() -> frozenset[int]:
     """Native ids of the threads of torch's pool, by the name that torch gives them; empty where unknown."""
-    return frozenset(int(task) for task in thread_ids() if _of_thread(task, "comm").strip() == _POOL)
-
-
-def _of_thread(task: str, file: str) -> str:
-    return proc_text(f"/proc/self/task/{task}/{file}")
+    return frozenset(task for task, name in thread_names().items() if name == _POOL)
 
 
 def unseen_cpu_seconds(before: CpuReading, after: CpuReading, user_threads: frozenset[int]) -> float | None:

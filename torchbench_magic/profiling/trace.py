@@ -428,7 +428,7 @@ def host_waits(trace: Trace | None) -> pd.DataFrame:
     blocks = copies & (began < end)  # NaN, where nothing ran, is not less
     waited = np.where(synchronizes, end - start, 0)
     if blocks.any():
-        waited = np.where(blocks & ~synchronizes, _overlap(start, end, *_any_busy(trace)), waited)
+        waited = np.where(blocks & ~synchronizes, overlap(start, end, *_any_busy(trace)), waited)
     found = pd.DataFrame({"start": start, "end": end, "seconds": waited / 1e9, "node": calls["node"].to_numpy()})
     found["thread"] = [trace.tracks[track].thread for track in calls["track"].tolist()]
     found["parent"] = calls["parent"].to_numpy()
@@ -473,17 +473,17 @@ def share_of_devices(trace: Trace | None, *, with_waits: bool = False) -> float:
     if with_waits and len(waits := host_waits(trace)):
         mine = waits[waits["thread"] == 0]
         starts, ends = np.append(starts, mine["start"].to_numpy()), np.append(ends, mine["end"].to_numpy())
-        starts, ends = _joined(starts, ends)
+        starts, ends = joined_stretches(starts, ends)
     return float((np.clip(ends, 0, trace.duration) - np.clip(starts, 0, trace.duration)).sum()) / trace.duration
 
 
 def _any_busy(trace: Trace) -> tuple[Ints, Ints]:
     """As `busy_stretches`, of all devices together."""
     starts, took = (trace.events[name].to_numpy()[trace.is_on_device] for name in ("start", "duration"))
-    return _joined(starts, starts + took)
+    return joined_stretches(starts, starts + took)
 
 
-def _overlap(start: Ints, end: Ints, busy_from: Ints, busy_until: Ints) -> Ints:
+def overlap(start: Ints, end: Ints, busy_from: Ints, busy_until: Ints) -> Ints:
     """Of each stretch the ns that lie in the busy ones, which are in order and disjoint."""
     if not len(busy_from):
         return np.zeros(len(start), dtype=np.int64)
@@ -506,10 +506,10 @@ def busy_stretches(trace: Trace, device: str) -> tuple[Ints, Ints]:
     on = [number for number, track in enumerate(trace.tracks) if track.device == device]
     mine = trace.events[trace.is_on_device & np.isin(trace.events["track"].to_numpy(), on)]
     start = mine["start"].to_numpy()
-    return _joined(start, start + mine["duration"].to_numpy())
+    return joined_stretches(start, start + mine["duration"].to_numpy())
 
 
-def _joined(start: Ints, end: Ints) -> tuple[Ints, Ints]:
+def joined_stretches(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Stretches that touch as one: start and end of each, in order."""
     if not len(start):
         return start, end

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import zlib
@@ -31,7 +30,7 @@ from torchbench_magic.profiling.schema import PROFILE_TABLES, frame_of
 from torchbench_magic.profiling.trace import TRACE_TABLES, Source, Trace, Track
 from torchbench_magic.results import Doubt
 from torchbench_magic.timing.comparison import Comparison
-from torchbench_magic.timing.identity import identity_of, machine_of, source_id
+from torchbench_magic.timing.identity import fingerprint_of, identity_of, machine_of, source_id
 from torchbench_magic.timing.samples import Subject, Trial
 
 if TYPE_CHECKING:
@@ -583,14 +582,7 @@ def profile_fingerprint(profile: Profile) -> str:
     begin = 0 if profile.trace is None else profile.trace.begin
     said = f"{profile.source_id} {profile.num_threads} {profile.wall_time!r} {begin}"
     times = [profile.lines[name] for name in ("wall_time", "self_cpu_time", "python_time")]
-    return _fingerprint(said, [*times, profile.ops["cpu_time"]])
-
-
-def _fingerprint(said: str, times: Iterable[pd.Series]) -> str:
-    digest = hashlib.sha1(said.encode(), usedforsecurity=False)
-    for column in times:
-        digest.update(np.ascontiguousarray(column.to_numpy(np.float64)).tobytes())
-    return digest.hexdigest()[:20]
+    return fingerprint_of(said, [*times, profile.ops["cpu_time"]])
 
 
 # ---- rank_record -----------------------------------------------------------------------------------------------------
@@ -638,4 +630,4 @@ def rank_fingerprint(result: RankProfile) -> str:
     """Recognises this very run, wherever it is stored: by when its ranks ran, and the times of each."""
     begun = [each.trace.begin for each in result.profiles if each.trace is not None]
     times = (result.ranks[name] for name in ("compute", "communication", "wait", "other"))
-    return _fingerprint(f"{begun} {result.span!r} {result.files}", times)
+    return fingerprint_of(f"{begun} {result.span!r} {result.files}", times)

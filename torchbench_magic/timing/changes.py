@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -13,6 +12,8 @@ from typing import Any
 from torchbench_magic import units
 from torchbench_magic.process.code import variables_read
 from torchbench_magic.process.held import FREED, graph_is_freed, has_values, is_plain_tensor
+from torchbench_magic.process.machine import memory_facts
+from torchbench_magic.process.memory import resident_now
 from torchbench_magic.process.output import CountingSink
 from torchbench_magic.process.settings import modes
 from torchbench_magic.results import Doubt
@@ -221,14 +222,9 @@ class MemoryGuard:
 
 def read_memory() -> tuple[int, int, int] | None:
     """(resident bytes of this process, available bytes, total bytes); None where /proc does not tell."""
-    try:
-        with open("/proc/self/statm") as file:
-            own = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        with open("/proc/meminfo") as file:
-            facts = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in file}
-        return own, facts["MemAvailable"], facts["MemTotal"]
-    except (OSError, ValueError, KeyError, IndexError):
-        return None
+    own, known = resident_now(), memory_facts()
+    left, total = known.get("MemAvailable"), known.get("MemTotal")
+    return (own, left, total) if own and left is not None and total is not None else None
 
 
 # ---- in_place --------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 
 import numpy as np
+import pandas as pd
 
 from torchbench_magic.cell_text import source_id_of
 from torchbench_magic.process.environment import Environment
@@ -68,9 +69,14 @@ def key_of(parts: tuple[object, ...]) -> str:
 def fingerprint(result: Comparison, row: int) -> str:
     """Recognises this very measurement, wherever it is stored: of its identity and all its samples."""
     rows = result.samples[result.samples["measurement"] == row]
-    digest = hashlib.sha1(key_of(identity_of(result.subjects[row])).encode(), usedforsecurity=False)
-    for name in ("wall", "cpu"):
-        digest.update(np.ascontiguousarray(rows[name].to_numpy(np.float64)).tobytes())
+    return fingerprint_of(key_of(identity_of(result.subjects[row])), (rows["wall"], rows["cpu"]))
+
+
+def fingerprint_of(said: str, times: Iterable[pd.Series]) -> str:
+    """Of a text and of columns of numbers, to their last bit."""
+    digest = hashlib.sha1(said.encode(), usedforsecurity=False)
+    for column in times:
+        digest.update(np.ascontiguousarray(column.to_numpy(np.float64)).tobytes())
     return digest.hexdigest()[:20]
 
 

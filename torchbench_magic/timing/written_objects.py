@@ -105,12 +105,16 @@ class _Place:
     Args:
         label: of the whole.
         held: the object.
+        base: the class of the standard library whose methods are called: a subclass may have others of its own.
     """
 
     is_container = True
 
-    def __init__(self, label: str, held: Any) -> None:
-        self.label, self.held, self.at = label, held, id(held)
+    def __init__(self, label: str, held: Any, base: type = object) -> None:
+        self.label, self.held, self.at, self._base = label, held, id(held), base
+
+    def may_have(self, part: str) -> bool:
+        return part == self.label
 
 
 class Keyed(_Place):
@@ -168,15 +172,7 @@ class Keyed(_Place):
 
 
 class _Whole(_Place):
-    """A list, a deque, a set or a bytearray: put back as a whole, told item by item.
-
-    Args:
-        base: the class of the standard library whose methods are called: a subclass may have others of its own.
-    """
-
-    def __init__(self, label: str, held: Any, base: type) -> None:
-        super().__init__(label, held)
-        self._base = base
+    """A list, a deque, a set or a bytearray: put back as a whole, told item by item."""
 
     def note(self) -> None:
         self._was = self._now()
@@ -203,9 +199,6 @@ class _Whole(_Place):
     def parts_changed(self) -> Iterator[str]:
         yield from [self.label] if self._is_changed(self._now()) else []
 
-    def may_have(self, part: str) -> bool:
-        return part == self.label
-
     def put_back(self, parts: Collection[str] | None) -> None:
         if (parts is None or self.label in parts) and self._is_changed(self._now()):
             base: Any = self._base
@@ -219,10 +212,6 @@ class _Whole(_Place):
 class _Counted(_Place):
     """What holds too many items to note them: what was added to the end of a list is taken away again."""
 
-    def __init__(self, label: str, held: Any, base: type) -> None:
-        super().__init__(label, held)
-        self._base = base
-
     def note(self) -> None:
         self._was = self._number()
 
@@ -234,9 +223,6 @@ class _Counted(_Place):
 
     def parts_changed(self) -> Iterator[str]:
         yield from [self.label] if self._number() != self._was else []
-
-    def may_have(self, part: str) -> bool:
-        return part == self.label
 
     def put_back(self, parts: Collection[str] | None) -> None:
         if self._base in (list, bytearray) and (parts is None or self.label in parts):

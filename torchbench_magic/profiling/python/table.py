@@ -21,6 +21,7 @@ from torchbench_magic.profiling.call_tree_tables import inclusive
 from torchbench_magic.profiling.join import JoinedRun
 from torchbench_magic.profiling.schema import PYTHON_COLUMNS, frame_of
 from torchbench_magic.profiling.sources import ProfiledBody
+from torchbench_magic.profiling.trace import joined_stretches, overlap
 from torchbench_magic.results import Doubt
 
 from .record import SampledPlace, SampleRecord
@@ -78,22 +79,15 @@ def sampled_times(
     stretched = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(whole)])[:-1][~is_stretch]  # before each due
     until = active(dues[~is_stretch]) - stretched
     whole[~is_stretch] = np.diff(until, prepend=active(moments[:1]))
-    starts, ends = _union(*spans)
+    starts, ends = joined_stretches(*spans)
     torch = np.zeros_like(whole)
     if len(starts):
         place = np.searchsorted(starts, dues, side="right") - 1
         inside = ~is_stretch & (place >= 0) & (dues < ends[place])
         torch[inside] = whole[inside]
-        exact = _within(starts, ends, moments[1:][is_stretch]) - _within(starts, ends, begins[is_stretch])
+        exact = overlap(begins[is_stretch], moments[1:][is_stretch], starts, ends)
         torch[is_stretch] = np.minimum(exact, whole[is_stretch])
     return whole, torch
-
-
-def _within(starts: Ints, ends: Ints, moments: Ints) -> Ints:
-    """Ns of the spans, in order and without overlap, before each moment."""
-    edges, lengths = np.stack((starts, ends), axis=1).ravel(), ends - starts
-    level = np.stack((np.cumsum(lengths) - lengths, np.cumsum(lengths)), axis=1).ravel()
-    return _interpolated(moments, edges, level)
 
 
 def waited(idle: Ints, room: Ints, is_stretch: NDArray[np.bool_]) -> Ints:
@@ -124,17 +118,6 @@ def idle_times(moments: Ints, wanted: Ints) -> Ints:
         wanted: ns that the thread had run or waited for a core until then, shape as ``moments``.
     """
     return np.diff(np.maximum.accumulate(moments - wanted))
-
-
-def _union(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """The stretches that spans cover, in order, with no overlap."""
-    order = np.argsort(starts, kind="stable")
-    starts, ends = starts[order], np.maximum.accumulate(ends[order])
-    is_first = np.ones(len(starts), dtype=bool)
-    is_first[1:] = starts[1:] > ends[:-1]
-    is_last = np.ones(len(starts), dtype=bool)
-    is_last[:-1] = is_first[1:]
-    return starts[is_first], ends[is_last]
 
 
 def _interpolated(moments: Ints, edges: Ints, level: Ints) -> Ints:

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from torchbench_magic.process.machine import children_of, proc_text, stat_fields
 from torchbench_magic.profiling.schema import WORKER_COLUMNS, frame_of
 from torchbench_magic.results import Doubt
 from torchbench_magic.units import seconds_text
@@ -101,23 +101,15 @@ def is_starting(function: object) -> bool:
 
 def _living() -> list[int]:
     """Process ids of this process's children that are workers; empty where there is no ``/proc``."""
-    children = (pid for task in Path("/proc/self/task").glob("*/children") for pid in _text(task).split())
-    return [int(pid) for pid in children if _text(Path("/proc", pid, "comm")).strip() == _NAME]
+    return [int(pid) for pid in children_of() if proc_text(f"/proc/{pid}/comm").strip() == _NAME]
 
 
 def _cpu_of(pid: int) -> float | None:
     """Seconds of processor time that a process used (user and system, fields 14 and 15 of proc(5)'s stat)."""
-    fields = _text(Path("/proc", str(pid), "stat")).rpartition(")")[2].split()
+    fields = stat_fields(str(pid))
     if len(fields) < 13:
         return None
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 # ---- waiting_for_workers ---------------------------------------------------------------------------------------------
