@@ -14,7 +14,7 @@ from .fuzz import KINDS
 pytestmark = pytest.mark.interpreter
 
 ROOT = Path(__file__).parents[1]
-COUNT = 1500
+COUNT = 500
 
 
 @pytest.mark.parametrize("kind", KINDS)
