@@ -207,15 +207,15 @@ def limit_findings(limits: CoreLimits) -> Iterator[Finding]:
 def _of_threads(limits: CoreLimits) -> Finding:
     named = ", ".join(f"{name}={value}" for name, value in limits.variables.items())
     said = f"torch.get_num_threads() {limits.threads}; {named or 'OMP_NUM_THREADS is not set'}"
-    threads = f"{limits.threads} thread{'' if limits.threads == 1 else 's'}"
+    threads, cores = units.counted(limits.threads, "thread"), units.counted(limits.usable, "usable core")
     if limits.threads > limits.usable:
-        text = f"torch uses {threads} on {_count(limits.usable)}: the threads wait for each other."
+        text = f"torch uses {threads} on {cores}: the threads wait for each other."
         fix = f"`torch.set_num_threads({limits.usable})`, or OMP_NUM_THREADS={limits.usable} before Python starts."
         return Finding("threads", "warn", text, said, fix)
     if limits.usable == 1:
         text = "torch uses 1 thread on 1 usable core: thread counts cannot be compared here."
         return Finding("threads", "not available", text, said)
-    return Finding("threads", "ok", f"torch uses {threads} on {_count(limits.usable)}.", said)
+    return Finding("threads", "ok", f"torch uses {threads} on {cores}.", said)
 
 
 def _of_affinity(limits: CoreLimits) -> Finding:
@@ -255,10 +255,6 @@ def _of_quota(limits: CoreLimits) -> Iterator[Finding]:
         text = f"The quota stopped this cgroup in {100 * limits.throttled:.0f} % of its periods since it was created."
         fix = "Use fewer threads, or raise the quota."
         yield Finding("throttling", "warn", text, f"{quota.folder}/cpu.stat", fix)
-
-
-def _count(cores: int) -> str:
-    return f"{cores} usable core{'' if cores == 1 else 's'}"
 
 
 # ---- memory -------------------------------------------------------------------------------------------------
@@ -446,10 +442,10 @@ def _of_others(seen: WatchedLoad, cores: int) -> Finding:
         return Finding("outside load", "not available", text, average)
     window = f"in {wall:.1f} s"
     if ext <= _BUSY:
-        text = f"Other processes use {ext:.2f} of {_cores(cores)}."
+        text = f"Other processes use {ext:.2f} of {units.counted(cores, 'core')}."
         return Finding("outside load", "ok", text, f"{window}; {_named(seen.busiest)}" if seen.busiest else window)
     top = f", mostly {seen.busiest[0].name} (pid {seen.busiest[0].pid})" if seen.busiest else ""
-    text = f"Other processes use {ext:.2f} of {_cores(cores)}{top}: absolute times are unreliable."
+    text = f"Other processes use {ext:.2f} of {units.counted(cores, 'core')}{top}: absolute times are unreliable."
     known = sum(one.cores for one in seen.busiest or ())
     told = f"{window}; {_named(seen.busiest)}" if seen.busiest else window
     if known < ext / 2:
@@ -485,10 +481,6 @@ def _of_machine(seen: Contention) -> Iterator[Finding]:
         yield Finding("steal", "not available", "What the hypervisor takes is unknown: /proc/stat cannot be read.")
     elif "steal" not in doubts:
         yield Finding("steal", "ok", f"The hypervisor took {seen.steal:.2f} cores.", f"/proc/stat, {said}")
-
-
-def _cores(cores: int) -> str:
-    return f"{cores} core{'' if cores == 1 else 's'}"
 
 
 # ---- processor -------------------------------------------------------------------------------------------------------

@@ -10,10 +10,20 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from torchbench_magic.results import Doubt
 
-from .machine import affinity, cgroup_figures, children_of, stat_fields, thread_names, thread_times, usable_cores
+from .machine import (
+    affinity,
+    cgroup_figures,
+    children_of,
+    proc_text,
+    stat_fields,
+    thread_names,
+    thread_times,
+    usable_cores,
+)
 
 # ---- contention as a result has it -----------------------------------------------------------------------------------
 # What else wanted the processor while something was measured.
@@ -59,12 +69,15 @@ def joined_contention(parts: Sequence[Contention]) -> Contention | None:
     """The load over several measurements one after the other: means weighted by their seconds; None of none."""
     if not parts:
         return None
-    means = {}
-    for name in [item.name for item in fields(Contention) if item.name != "wall"]:
-        known = [(part.wall, getattr(part, name)) for part in parts if not math.isnan(getattr(part, name))]
-        wall = sum(seconds for seconds, _ in known)
-        means[name] = sum(seconds * value for seconds, value in known) / wall if wall else math.nan
+    means = {item.name: mean_over(parts, item.name) for item in fields(Contention) if item.name != "wall"}
     return Contention(wall=sum(part.wall for part in parts), **means)
+
+
+def mean_over(parts: Sequence[Any], name: str) -> float:
+    """Mean of an attribute, weighted by the seconds ``wall``; NaN where the system does not tell."""
+    known = [(part.wall, getattr(part, name)) for part in parts if not math.isnan(getattr(part, name))]
+    wall = sum(seconds for seconds, _ in known)
+    return sum(seconds * value for seconds, value in known) / wall if wall else math.nan
 
 
 def load_differences(before: Contention | None, now: Contention | None) -> list[str]:
@@ -250,11 +263,8 @@ def _living_children() -> float:
 
 def _pressure() -> float:
     """Seconds since boot in which some task waited for a core (pressure stall information)."""
-    try:
-        with open("/proc/pressure/cpu") as file:
-            return int(file.readline().rsplit("total=", 1)[1]) / 1e6
-    except (OSError, ValueError, IndexError):
-        return math.nan
+    total = proc_text("/proc/pressure/cpu").partition("total=")[2].split()
+    return int(total[0]) / 1e6 if total else math.nan
 
 
 def _schedstat(threads: Mapping[int, tuple[float, float]]) -> tuple[float, float]:

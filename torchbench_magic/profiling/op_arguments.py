@@ -187,6 +187,20 @@ def given_arguments(operator: Any, arguments: Mapping[str, Any]) -> Iterator[tup
             yield argument.name, argument.kwarg_only or gap
 
 
+def on_sizes_alone(operator: Any, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """(by position, by name): what to call it with for its shapes, each tensor as one without values."""
+    import torch
+
+    def bare(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return torch.empty_strided(value.shape, value.strides, dtype=getattr(torch, value.dtype), device="meta")
+
+    by_name = dict(given_arguments(operator, arguments))
+    positional = [bare(arguments[name]) for name in by_name if not by_name[name]]
+    return positional, {name: bare(arguments[name]) for name in by_name if by_name[name]}
+
+
 def _refuse_values(op: str, tensor: Tensor, sized_by_values: bool) -> None:
     if sized_by_values:
         raise ArgumentError(f"{op}: how much it returns depends on the values in {tensor.name}, which are not recorded")

@@ -33,7 +33,7 @@ from .recorder import RecordedRun, unseen_cpu_seconds
 from .segments import NO_LINE, ThreadJoin
 from .sources import may_wait_for_threads, place_in
 from .steps import SteppedRun
-from .trace import Source
+from .trace import Source, overlap
 
 # ---- machine_load ----------------------------------------------------------------------------------------------------
 # What a profile says of the machine that its body ran on: that threads waited for a core, and who had it.
@@ -160,16 +160,7 @@ def _waits_for(workers: Sequence[ThreadJoin], source: Source, line: int, joined:
 def _waited_within(begins: Ints, ends: Ints, of: Ints, until: Ints, waiting: Ints) -> int:
     """Ns of waiting in the given stretches: of each sampled one the share that lies in them."""
     order = np.argsort(begins, kind="stable")
-    begins, ends = begins[order], ends[order]
-    lengths = np.append(0, np.cumsum(ends - begins))
-
-    def before(moments: Ints) -> Ints:
-        at = np.searchsorted(begins, moments, side="right")
-        last = np.maximum(at - 1, 0)
-        over = np.where(at > 0, np.maximum(ends[last] - moments, 0), 0)  # a stretch that lasts on
-        return np.asarray(lengths[at] - over, dtype=np.int64)
-
-    inside = before(until) - before(of)
+    inside = overlap(of, until, begins[order], ends[order])
     return int((waiting * (inside / np.maximum(until - of, 1))).sum())
 
 

@@ -18,7 +18,7 @@ from torchbench_magic.process.values_between_runs import changes_of, same_values
 from torchbench_magic.results import Doubt
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.counted_rows import key_of_row
-from torchbench_magic.timing.identity import given_label, identifying_options, source_id, task_of
+from torchbench_magic.timing.identity import given_label, identifying_options, short_text, source_id, task_of
 from torchbench_magic.timing.samples import Subject
 
 from .records import encoded
@@ -33,7 +33,6 @@ if TYPE_CHECKING:  # what has torch with it
 
 _PLACE = {"torch": "torch", "system": "the system", "cpu": "the processor", "accelerator": "the accelerator"}
 _MOST = 3
-_LONGEST = 48
 _DIGEST = re.compile(r" \([0-9a-f]{6}\)")
 """Of what a text of `process.inputs.inputs_of` does not say in words."""
 
@@ -67,7 +66,7 @@ def unlike_parts(
     for name in sorted(then.keys() | asked.keys()) if then else ():
         before, now = then.get(name), asked.get(name)
         if before != now and name != "threads":
-            yield f"option {name} was {_short(before)}, is {_short(now)}"
+            yield f"option {name} was {short_text(before)}, is {short_text(now)}"
     yield from _of_identity(wanted, found.subjects)
     if then.get("threads") != asked.get("threads") and _threads(wanted) == _threads(found.subjects):
         yield "`-t` was given in only one of the two runs"
@@ -81,7 +80,7 @@ def _of_environment(then: Environment, here: Environment) -> Iterator[str]:
     for name, word in _PLACE.items():
         before, now = getattr(then, name), getattr(here, name)
         if before != now:
-            yield f"{word} was {_short(before)}, is {_short(now)}"
+            yield f"{word} was {short_text(before)}, is {short_text(now)}"
     if then.usable_cores != here.usable_cores:
         yield f"usable cores were {then.usable_cores}, are {here.usable_cores}"
     if then.quota is not None and here.quota is not None and then.quota != here.quota:  # of older runs it is not known
@@ -90,7 +89,7 @@ def _of_environment(then: Environment, here: Environment) -> Iterator[str]:
     for name in sorted(then.variables.keys() | here.variables.keys()):
         values = then.variables.get(name, "not set"), here.variables.get(name, "not set")
         if values[0] != values[1]:
-            yield f"environment variable {name} was {_short(values[0])}, is {_short(values[1])}"
+            yield f"environment variable {name} was {short_text(values[0])}, is {short_text(values[1])}"
 
 
 def _of_identity(wanted: Sequence[Subject], found: Sequence[Subject]) -> Iterator[str]:
@@ -118,7 +117,7 @@ def _of_subject(then: Subject, now: Subject) -> Iterator[str]:
     )
     for word, before, here in names:
         if before != here:
-            yield f"the {word} was {_short(before)}, is {_short(here)}"
+            yield f"the {word} was {short_text(before)}, is {short_text(here)}"
     if (then.description, then.num_threads) != (now.description, now.num_threads):
         yield "its rows are in a different order"
     if encoded(then.axes) != encoded(now.axes):
@@ -159,11 +158,6 @@ def _names(subjects: Sequence[Subject]) -> list[str]:
 
 def _threads(subjects: Sequence[Subject]) -> list[str]:
     return list(dict.fromkeys(str(subject.num_threads) for subject in subjects))
-
-
-def _short(value: object) -> str:
-    text = "none" if value is None or value == "" else str(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 # ---- resumed_runs ----------------------------------------------------------------------------------------------------

@@ -207,10 +207,10 @@ def _of_mappings(what: str, before: Mapping[str, object], now: Mapping[str, obje
 
 
 def _change(what: str, before: object, now: object) -> str:
-    return f"{what}: {_short(before)} -> {_short(now)}"
+    return f"{what}: {short_text(before)} -> {short_text(now)}"
 
 
-def _short(value: object) -> str:
+def short_text(value: object) -> str:
     text = "none" if value is None or value == "" else str(value)
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from torchbench_magic import units
-from torchbench_magic.process.contention import Contention, machine_doubts, oversubscribed_text
+from torchbench_magic.process.contention import Contention, machine_doubts, mean_over, oversubscribed_text
 from torchbench_magic.results import Doubt
 
 from .comparison import Comparison
@@ -381,13 +381,6 @@ def _contentions(made: Comparison) -> list[Contention]:
     return list(by_group.values())
 
 
-def _mean(contentions: list[Contention], name: str) -> float:
-    """Mean over the groups, weighted by their seconds; NaN where the system does not tell."""
-    pairs = [(c.wall, getattr(c, name)) for c in contentions if not math.isnan(getattr(c, name))]
-    total = sum(wall for wall, _ in pairs)
-    return sum(wall * value for wall, value in pairs) / total if total else math.nan
-
-
 def _co_load(made: Comparison) -> Iterator[Doubt]:
     """Threads of one op wait for each other: a neighbour on one core makes an op on two cores many times slower."""
     spoiled = _co_loaded(made)
@@ -459,7 +452,7 @@ def _busy(made: Comparison) -> Iterator[Doubt]:
     if not pressure > BUSY_PRESSURE and not waited:
         return
     compared = any(len(rows) > 1 for rows in made.groups.values())
-    facts: dict[str, object] = {"pressure": pressure, "involuntary": _mean(_contentions(made), "involuntary")}
+    facts: dict[str, object] = {"pressure": pressure, "involuntary": mean_over(_contentions(made), "involuntary")}
     why = [f"CPU pressure {pressure:.0%}".replace("%", " %")] if pressure > BUSY_PRESSURE else []
     if waited:
         ratio = max(wall_over_cpu(made._blocks[i]) for i in waited)
@@ -545,7 +538,7 @@ def _said_by_cpu(made: Comparison, rows: pd.DataFrame, same: int) -> str:
 
 def _machine(made: Comparison) -> Iterator[Doubt]:
     contentions = _contentions(made)
-    steal, throttled, clock = (_mean(contentions, name) for name in ("steal", "throttled", "clock"))
+    steal, throttled, clock = (mean_over(contentions, name) for name in ("steal", "throttled", "clock"))
     yield from machine_doubts(steal, throttled, clock, "Measure again later, or compare in one cell.")
 
 
@@ -563,7 +556,7 @@ def _noisy(made: Comparison) -> Iterator[Doubt]:
     spread = [row["iqr"] / row["median"] if row["median"] > 0 else math.nan for row in made._rows]
     bad = [i for i in range(len(made.subjects)) if spread[i] > UNREADABLE]
     noisy = [i for i in range(len(made.subjects)) if NOISY < spread[i] <= UNREADABLE]
-    pressure = _mean(_contentions(made), "pressure")
+    pressure = mean_over(_contentions(made), "pressure")
     cause = f", CPU pressure {100 * pressure:.0f} %" if pressure > BUSY_PRESSURE else ""
     if len(made.subjects) == 1 and bad:
         text = f"This time is unreliable: IQR {_share(spread[0])}{cause}."

@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import Any
 
 from torchbench_magic.process.code import globals_assigned
-from torchbench_magic.process.held import ABSENT, TOO_MANY, class_attributes
+from torchbench_magic.process.held import ABSENT, TOO_MANY, class_attributes, is_module
 from torchbench_magic.process.reach import (
     Found,
     ReachedObject,
@@ -256,8 +256,8 @@ def places_of(one: ReachedObject) -> Iterator[Keyed | _Whole | _Counted]:
         yield of_dict(f"{label}.", value, vars(value), lambda name: not name.startswith("__"), is_global=True)
         return
     if (own := own_attributes(value)) is not None:
-        yield of_dict(f"{label}.", value, own, _is_no_machinery if _is_module(value) else always)
-    elif _is_module(value) and (held := attributes_held(value)) is not None:
+        yield of_dict(f"{label}.", value, own, _is_no_machinery if is_module(value) else always)
+    elif is_module(value) and (held := attributes_held(value)) is not None:
         yield of_dict(f"{label}.", value, held, _is_public)
     if slots := slots_among(class_attributes(kind)):
         yield _of_slots(label, value, slots)
@@ -383,12 +383,6 @@ def of_cell(name: str, cell: Any) -> Keyed:
 
 def always(_: str) -> bool:
     return True
-
-
-def _is_module(value: Any) -> bool:
-    from torch.nn import Module
-
-    return issubclass(type(value), Module)
 
 
 @functools.cache

@@ -10,6 +10,7 @@ from typing import Literal
 
 import pandas as pd
 
+from torchbench_magic.process.contention import mean_over
 from torchbench_magic.results import Doubt
 
 # ---- core_verdicts ---------------------------------------------------------------------------------------------------
@@ -160,21 +161,15 @@ def _known(value: float) -> float:
 
 def mean_use(parts: list[CoreUse]) -> CoreUse:
     """Of stretches one after the other: means by their seconds; the fewest cores, the most threads."""
-    wall = sum(each.wall for each in parts)
-    means: dict[str, float] = {}
-    for name in ("run", "wait", "below", "below_run", "ext", "steal", "throttled", "alone", "idle", "gil", "lock",
-        "device"):  # fmt: skip
-        known = [(each.wall, getattr(each, name)) for each in parts if not math.isnan(getattr(each, name))]
-        seconds = sum(lasted for lasted, _ in known)
-        means[name] = sum(lasted * value for lasted, value in known) / seconds if seconds else math.nan
+    means = ("run", "wait", "below", "below_run", "ext", "steal", "throttled", "alone", "idle", "gil", "lock", "device")
     return CoreUse(
-        wall=wall,
+        wall=sum(each.wall for each in parts),
         cores=min(each.cores for each in parts),
         samples=sum(each.samples for each in parts),
         threads=max(each.threads for each in parts),
         most=max(each.most for each in parts),
         processes=max(each.processes for each in parts),
-        **means,
+        **{name: mean_over(parts, name) for name in means},
     )
 
 

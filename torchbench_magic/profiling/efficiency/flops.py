@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +15,8 @@ from torchbench_magic.profiling.events import Events
 from torchbench_magic.profiling.op_arguments import (
     ArgumentError,
     RecordedCall,
-    Tensor,
     arguments_of,
-    given_arguments,
+    on_sizes_alone,
     operator_of,
     parsed_call,
 )
@@ -134,24 +132,12 @@ def flops_of(recorded: RecordedCall) -> int | None:
         formula = flop_registry.get(operator.overloadpacket)
         if formula is None:
             return None
-        arguments = arguments_of(recorded, operator, values_matter=False)
-        given = {name: _meta(value) for name, value in arguments.items()}
-        by_name = dict(given_arguments(operator, given))
-        positional = [given[name] for name in by_name if not by_name[name]]
-        named = {name: given[name] for name in by_name if by_name[name]}
+        positional, named = on_sizes_alone(operator, arguments_of(recorded, operator, values_matter=False))
         with torch.no_grad():
             out = operator(*positional, **named)
         return int(formula(*positional, **named, out_val=out))
     except (ArgumentError, RuntimeError, NotImplementedError, TypeError, ValueError, AssertionError, IndexError):
         return None  # an op that does not run on sizes alone
-
-
-def _meta(value: Any) -> Any:
-    import torch
-
-    if not isinstance(value, Tensor):
-        return value
-    return torch.empty_strided(value.shape, value.strides, dtype=getattr(torch, value.dtype), device="meta")
 
 
 def recorded_calls(ops: Events) -> tuple[Call, ...]:

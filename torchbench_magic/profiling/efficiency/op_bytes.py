@@ -12,7 +12,7 @@ from torchbench_magic.profiling.op_arguments import (
     RecordedCall,
     Tensor,
     arguments_of,
-    given_arguments,
+    on_sizes_alone,
     operator_of,
     returned,
 )
@@ -167,16 +167,7 @@ def moved_by(recorded: RecordedCall) -> OpWork | None:
 
 
 def _run_on_sizes(operator: Any, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
-    import torch
-
-    def bare(value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        return torch.empty_strided(value.shape, value.strides, dtype=getattr(torch, value.dtype), device="meta")
-
-    by_name = dict(given_arguments(operator, arguments))
-    positional = [bare(arguments[name]) for name in by_name if not by_name[name]]
-    named = {name: bare(arguments[name]) for name in by_name if by_name[name]}
+    positional, named = on_sizes_alone(operator, arguments)
     out = operator(*positional, **named)
     return out if isinstance(out, tuple) else (out,)
 
