@@ -299,7 +299,8 @@ def _anomaly_words(value: tuple[bool, bool], than: tuple[bool, bool]) -> str:
 # and what `torch._C` has to switch ``__torch_function__`` off and on.
 
 
-_P, _T = ParamSpec("_P"), TypeVar("_T")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class _Taken(threading.local):
