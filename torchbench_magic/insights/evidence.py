@@ -13,7 +13,6 @@ from torchbench_magic.profiling.cost import LEAST, MICROSECONDS
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.trace import line_label
 from torchbench_magic.results import CodeLine
-from torchbench_magic.show.table import float_or_none, frame_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -174,19 +173,21 @@ def recorded_lines(profile: Profile) -> Recorded:
 
 def _read(profile: Profile) -> Recorded:
     found = _by_line(profile)
-    rows = [row for row in frame_rows(profile.lines) if row["thread"] == 0 and row["line"] is not None]
-    places = [(str(row["source_id"]), int(row["line"])) for row in rows]
+    names = ("thread", "source_id", "line", "calls", "self_cpu_time", "python_time", "recording_time")
+    columns = [_values(profile.lines[name]) for name in names]
+    rows = [row for thread, *row in zip(*columns, strict=True) if thread == 0 and row[1] is not None]
+    places = [(str(source_id), int(line)) for source_id, line, *_ in rows]
     uses = [found.get(place, _Found()) for place in places]
-    costs = [float_or_none(row["recording_time"]) or 0.0 for row in rows]
+    costs = [cost or 0.0 for *_, cost in rows]
     scale, whole = 1.0, sum(costs)
     if profile.unprofiled_time and whole > 0:
         scale = min(max((profile.wall_time - profile.unprofiled_time) / whole, 0.0), _MOST_TIMES)
     lines = tuple(
         LineUse(
             where=line_named(profile, *place),
-            runs=int(row["calls"]),
-            torch=float_or_none(row["self_cpu_time"]) or 0.0,
-            python=float_or_none(row["python_time"]) or 0.0,
+            runs=int(ran),
+            torch=torch or 0.0,
+            python=python or 0.0,
             cost=scale * cost,
             ops=tuple(use.ops),
             modules=use.modules,
@@ -194,7 +195,7 @@ def _read(profile: Profile) -> Recorded:
             ranges=frozenset(use.ranges),
             functions=frozenset(use.functions),
         )
-        for row, place, use, cost in zip(rows, places, uses, costs, strict=True)
+        for (_, _, ran, torch, python, _), place, use, cost in zip(rows, places, uses, costs, strict=True)
     )
     surely = 1.0 if profile.unprofiled_time else LEAST  # only that is taken off a bound, so that it stays one
     added = surely * scale

@@ -295,7 +295,8 @@ def _cudnn_words(value: dict[str, Any], than: dict[str, Any]) -> str:
 # and what `torch._C` has to switch ``__torch_function__`` off and on.
 
 
-_P, _T = ParamSpec("_P"), TypeVar("_T")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class _Taken(threading.local):

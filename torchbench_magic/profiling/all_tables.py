@@ -109,7 +109,7 @@ def table_of_lines(run: JoinedRun, rows: LineRows, added: NDArray[np.float64] | 
 
     backward = joined.caused_by >= 0
     caused = _sums(of_node[joined.caused_by[backward]], joined.self_time[backward], count)
-    order = {source_id: i for i, source_id in enumerate(rows.sources)}
+    order: dict[str | None, int] = {source_id: i for i, source_id in enumerate(rows.sources)}
     kept = [i for i, (source_id, _, thread) in enumerate(rows.keys) if source_id is not None or thread == 0]
     kept.sort(key=lambda i: (order.get(rows.keys[i][0], len(order)), *rows.keys[i][1:]))
     kept_root = rows.keys.index((None, 0, 0))

@@ -238,11 +238,12 @@ class FileTexts:
         """Read what is new or has changed. Without either it costs some microseconds."""
         if len(sys.modules) != self._modules:
             self._modules = len(sys.modules)
-            for name in sys.modules.keys() - self._names:
-                self._names.add(name)
-                file = _file_of(name)
+            new = [(n, each) for n, each in sys.modules.copy().items() if each is not None and n not in self._names]
+            for name, module in new:
+                file = _file_of(name, module)
                 if file is not None and file not in self._files and self._wanted(file):
                     self._files[file] = ()
+            self._names.update(dict(new))
         for file, before in self._files.items():
             now = _state(file)
             if now != before and now:
@@ -264,11 +265,8 @@ def texts_of(file: str) -> list[str]:
     return list(dict.fromkeys(text for text in every if text))
 
 
-def _file_of(name: str) -> str | None:
+def _file_of(name: str, module: types.ModuleType) -> str | None:
     """The Python file of a module that may be the user's."""
-    module = sys.modules.get(name)
-    if module is None:
-        return None
     if (known := _of_modules.get(name)) is not None and known[0]() is module:
         return known[1]
     try:  # not by `getattr`: a module that loads itself when it is asked would be loaded

@@ -206,7 +206,7 @@ class Annotated:
     profile: Profile
 
     @cached_property
-    def rows(self) -> Mapping[Place, Mapping[str, Any]]:
+    def rows(self) -> Mapping[Place, Record]:
         return {_place_of(record): record for record in self._every if record["line"] is not None}
 
     @cached_property

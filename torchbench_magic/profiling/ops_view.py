@@ -467,11 +467,11 @@ def grouped(ops: Iterable[Record], by: Sequence[str]) -> list[Record]:
     """
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for row in ops:
-        key = ("" if row[name] is None and OP_COLUMNS.get(name) != "Int64" else row[name] for name in by)
-        groups.setdefault(tuple(key), []).append(row)
+        values = ("" if row[name] is None and OP_COLUMNS.get(name) != "Int64" else row[name] for name in by)
+        groups.setdefault(tuple(values), []).append(row)
     made = []
     for key, rows in groups.items():
-        record = dict(zip(by, key, strict=True))
+        record: Record = dict(zip(by, key, strict=True))
         for names, combined in ((_SUMS, math.fsum), (_PEAKS, max)):
             record |= {name: _of_known(combined, [row[name] for row in rows]) for name in names}
         places = times_of(_in_order(rows, "cell", "file", "line"), "cell", "file", "line")
@@ -505,7 +505,7 @@ def largest_first(records: Iterable[Record], column: str) -> list[Record]:
     return sorted(records, key=number, reverse=True)
 
 
-def numbers(records: Iterable[Record], *names: str) -> list[float]:
+def numbers(records: Iterable[Mapping[str, Any]], *names: str) -> list[float]:
     """The known values of these columns."""
     return [value for name in names for row in records if (value := float_or_none(row[name])) is not None]
 

@@ -292,7 +292,10 @@ def frame_of(columns: Mapping[str, str], values: Mapping[str, Sequence[Any] | An
     made = {}
     for name, dtype in columns.items():
         given = values.get(name)
-        made[name] = _array([_EMPTY[dtype]] * rows if given is None else given, dtype, index)
+        if given is None and dtype == _MAYBE:  # most of them, of most runs
+            made[name] = pd.arrays.IntegerArray(np.ones(rows, np.int64), np.ones(rows, np.bool_))
+        else:
+            made[name] = _array([_EMPTY[dtype]] * rows if given is None else given, dtype, index)
     return pd.DataFrame(made, columns=list(columns), index=index)
 
 

@@ -167,7 +167,8 @@ class Trace:
 
     def is_kind(self, *kinds: str) -> NDArray[np.bool_]:
         """bool [events]."""
-        return np.array([kind in kinds for kind in KINDS])[self.events["kind"].to_numpy()]
+        is_one: NDArray[np.bool_] = np.array([kind in kinds for kind in KINDS])
+        return np.take(is_one, self.events["kind"].to_numpy())
 
     @property
     def devices(self) -> list[str]:
