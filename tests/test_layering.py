@@ -28,8 +28,8 @@ RUNS_UP = {
     "results": {"timing.comparison"},
     "show.torch_results": {"timing.torch_compare"},
     "profiling.chrome_trace": {"storage.records"},
-    "storage.records": {"cluster.rank_profile"},
-    "storage.store": {"cluster.rank_profile"},
+    "storage.records": {"cluster.job_profile"},
+    "storage.store": {"cluster.job_profile"},
 }
 """The imports that run up all the same. They are to become fewer: none is added here."""
 
@@ -46,7 +46,7 @@ ONLY_IN = {
 """Front ends and clusters -> the rooms and chapters that know them."""
 
 DRAW = {
-    *("counting.diff_steps", "profiling.memory.picture", "profiling.profile_json", "profiling.torch_table"),
+    *("counting.diff_navigation", "profiling.memory.picture", "profiling.profile_json", "profiling.torch_table"),
     *("timing.curves", "timing.reports", "timing.torch_compare", "timing.verdict_words"),
 }
 """Chapters of how something looks whose names do not end in ``view``."""

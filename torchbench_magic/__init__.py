@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchbench_magic.cluster.rank_profile import RankProfile
+    from torchbench_magic.cluster.job_profile import RankProfile
     from torchbench_magic.cluster.rank_recording import rank_profile
     from torchbench_magic.cluster.rank_traces import load_ranks
     from torchbench_magic.counting.counts import Counts
@@ -40,7 +40,7 @@ _HOMES = {
     "Insight": "results",
     "Profile": "profiling.profile",
     "ProfileDiff": "profiling.diff",
-    "RankProfile": "cluster.rank_profile",
+    "RankProfile": "cluster.job_profile",
     "benchmark_op": "profiling.op_benchmark",
     "compare": "script.compare",
     "doctor": "diagnosis.examination",

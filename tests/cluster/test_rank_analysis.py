@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from torchbench_magic import load, load_ranks, load_trace
-from torchbench_magic.cluster.rank_profile import RankProfile, common, joined_stretches, nanoseconds, within, without
+from torchbench_magic.cluster.job_profile import RankProfile, common, joined_stretches, nanoseconds, within, without
 from torchbench_magic.errors import TraceError
 
 from .planted import BASE, MS, arrivals, document, event, of_rank, write

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from torchbench_magic import load_ranks
+from torchbench_magic.cluster.job_profile import RankProfile, joined_stretches
 from torchbench_magic.cluster.rank_blame import (
     ABSENT,
     LEAST_SHARE,
@@ -19,7 +20,6 @@ from torchbench_magic.cluster.rank_blame import (
     match_collectives,
     straggler_of,
 )
-from torchbench_magic.cluster.rank_profile import RankProfile, joined_stretches
 from torchbench_magic.cluster.rank_view import document, strips
 
 # ==== blame ===========================================================================================================

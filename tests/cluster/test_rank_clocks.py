@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from torchbench_magic import profile
+from torchbench_magic.cluster.job_profile import FOREVER
 from torchbench_magic.cluster.rank_analysis import RankFacts
 from torchbench_magic.cluster.rank_clocks import ONE_CLOCK, RankClock, bounds_of_clocks
-from torchbench_magic.cluster.rank_profile import FOREVER
 from torchbench_magic.cluster.rank_traces import run_of_profile
 
 # ==== clock bounds ====================================================================================================

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from torchbench_magic.cell_text import CellText
-from torchbench_magic.cluster.sent_code import (
+from torchbench_magic.cluster.sent_names import (
     SentNames,
     known_cells,
     pack_cells,

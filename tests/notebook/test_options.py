@@ -399,7 +399,7 @@ TIMER: dict[str, Effect] = SHARED | {
 def engines_make_the_cell_a_job_of_ranks(bench: Bench) -> None:
     from tests.engines.conftest import PROFILE as CLUSTER
     from tests.engines.conftest import running_cluster
-    from torchbench_magic.cluster.rank_profile import RankProfile
+    from torchbench_magic.cluster.job_profile import RankProfile
 
     folder = Path("cluster")
     folder.mkdir()

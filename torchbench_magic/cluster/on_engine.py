@@ -14,7 +14,7 @@ from typing import Any
 
 from torchbench_magic.errors import BodyError, Busy, Interrupted
 
-from .sent_code import folders_known, known_lines, unpack_names
+from .sent_names import folders_known, known_lines, unpack_names
 
 # ---- host_lock -------------------------------------------------------------------------------------------------------
 # One timing on a host at a time, whoever asked for it: a lock on the folder of temporary files; no file is made.

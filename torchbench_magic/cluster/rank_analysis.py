@@ -13,6 +13,17 @@ from torchbench_magic import units
 from torchbench_magic.arrays import Floats, Ints
 from torchbench_magic.results import CodeLine, Cure, Doubt, Insight
 
+from .job_profile import (
+    FOREVER,
+    KIND_SHARE,
+    RankProfile,
+    Straggler,
+    common,
+    joined_stretches,
+    nanoseconds,
+    within,
+    without,
+)
 from .rank_blame import (
     LEAST_SHARE,
     Blame,
@@ -24,17 +35,6 @@ from .rank_blame import (
     straggler_of,
 )
 from .rank_clocks import ClockBounds, RankClock, bounds_of_clocks
-from .rank_profile import (
-    FOREVER,
-    KIND_SHARE,
-    RankProfile,
-    Straggler,
-    common,
-    joined_stretches,
-    nanoseconds,
-    within,
-    without,
-)
 
 COLUMNS = 345
 """Of the strip of ranks, 2 px each."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from torchbench_magic.arrays import Floats, Ints
 
-from .rank_profile import FOREVER, joined_stretches, nanoseconds, without
+from .job_profile import FOREVER, joined_stretches, nanoseconds, without
 
 # ---- collectives -----------------------------------------------------------------------------------------------------
 # The collectives of a job: which call on one rank is which on the others.

@@ -15,7 +15,7 @@ import numpy as np
 
 from torchbench_magic.arrays import Ints
 
-from .rank_profile import FOREVER
+from .job_profile import FOREVER
 
 ONE_CLOCK = 20_000
 """ns by which two processes of one host may differ: torch's profiler turns the processor's counter into time once in

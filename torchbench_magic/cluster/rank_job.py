@@ -19,12 +19,12 @@ from torchbench_magic.results import Doubt
 from torchbench_magic.storage.records import PackedColumn, Record, encoded, profile_of, unpack_columns
 
 from .engines import Answer, Asking, Cluster, Engine, Question, is_here, probe, why_not
+from .job_profile import RankProfile
 from .rank_analysis import RankFacts, profile_of_ranks
 from .rank_clocks import RankClock
 from .rank_on_engine import GIVEN
-from .rank_profile import RankProfile
 from .rank_traces import run_of_profile
-from .sent_code import SentNames, pack_cells, pack_names
+from .sent_names import SentNames, pack_cells, pack_names
 
 DEADLOCK = 30.0
 """Seconds in which every rank that has not ended stands in a collective and uses no processor: then nobody will come.

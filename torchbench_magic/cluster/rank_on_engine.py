@@ -29,7 +29,7 @@ from torchbench_magic.process.torch_import import import_torch
 from torchbench_magic.storage.records import decoded, pack_columns, profile_record
 
 from .rank_recording import clock_against_rank_0
-from .sent_code import folders_known, known_cells, sent_versions, unpack_names
+from .sent_names import folders_known, known_cells, sent_versions, unpack_names
 
 # ---- gloo_sockets ----------------------------------------------------------------------------------------------------
 # The connections of a process group over gloo: closed, they end the collectives that stand in them.

@@ -29,10 +29,10 @@ from torchbench_magic.profiling.trace import KINDS, Trace, line_ranges, node_sou
 from torchbench_magic.profiling.trace_reader import TraceFile, is_own_frame, opened_trace
 from torchbench_magic.results import Doubt
 
+from .job_profile import RankProfile, joined_stretches
 from .rank_analysis import CodePlace, RankFacts, RankRun, profile_of_ranks
 from .rank_blame import CollectiveCalls, kind_of_collective
 from .rank_clocks import RankClock
-from .rank_profile import RankProfile, joined_stretches
 from .rank_recording import MERGED_KEY, RANK_KEY
 
 # ---- rank_events -----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from torchbench_magic.show.json_output import finite_number, plain_value, rows_o
 from torchbench_magic.show.palette import ALARM, GREY, HUES, letters, mixed, theme
 from torchbench_magic.show.table import BuiltColumn, Cell, Column, Table, built_table, counted, measured_columns, texts
 
-from .rank_profile import RankProfile
+from .job_profile import RankProfile
 
 # ---- rank_strip ------------------------------------------------------------------------------------------------------
 # What each rank did over time, drawn: a strip a rank, and below them who was waited for.

@@ -39,7 +39,7 @@ from torchbench_magic.units import seconds_text
 
 from .engines import Answer, Asking, Cluster, Engine, Question, connected, is_here, probe, why_not
 from .on_engine import AXIS, LOCAL, MAKE, PATIENCE
-from .sent_code import SentNames, pack_names
+from .sent_names import SentNames, pack_names
 
 # ---- joined_engines --------------------------------------------------------------------------------------------------
 # What several engines measured, as one result.

@@ -20,7 +20,7 @@ from torchbench_magic.errors import CountError, MissingTool
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, interrupts_held
 
 from . import callgrind_file, launch
-from .lease import Lease, idle_seconds, work_done
+from .server_lease import Lease, idle_seconds, work_done
 
 # ---- wire ------------------------------------------------------------------------------------------------------------
 # Reading what a process that counts answers: with a deadline, and Ctrl-C is heard.
@@ -105,7 +105,7 @@ class Server:
         preloaded: modules that it imports besides torch. Code that imports one which takes long, as an optimizer's
             step does, is counted by a second server which has it: that one starts with the first such job.
         idle: seconds for which it waits for other kernels of this user and environment, which it then serves too;
-            0: it serves this one only. None: as `counting.lease.idle_seconds` says.
+            0: it serves this one only. None: as `counting.server_lease.idle_seconds` says.
 
     Raises (all methods):
         MissingTool: no valgrind, or no system that it runs on.

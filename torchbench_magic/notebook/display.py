@@ -22,7 +22,7 @@ _RESULTS = (
     ("torchbench_magic.diagnosis.findings", "Diagnosis"),
     ("torchbench_magic.profiling.profile", "Profile"),
     ("torchbench_magic.profiling.diff", "ProfileDiff"),
-    ("torchbench_magic.cluster.rank_profile", "RankProfile"),
+    ("torchbench_magic.cluster.job_profile", "RankProfile"),
 )
 _CALLGRIND = "torch.utils.benchmark.utils.valgrind_wrapper.timer_interface"
 _LIST = ("torch.autograd.profiler_util", "EventList")

@@ -16,7 +16,7 @@ from torchbench_magic.process.interrupts import Progress, hear_interrupt
 from .options import ProfilerOptions, TimerOptions
 
 if TYPE_CHECKING:
-    from torchbench_magic.cluster.rank_profile import RankProfile
+    from torchbench_magic.cluster.job_profile import RankProfile
     from torchbench_magic.profiling.profile import Profile
     from torchbench_magic.storage.resume import Recording
     from torchbench_magic.storage.store import Store

@@ -175,7 +175,7 @@ class CompareMagics(SessionMagics):
 
 
 def _refuse_ranks(name: str, value: object) -> None:
-    from torchbench_magic.cluster.rank_profile import RankProfile
+    from torchbench_magic.cluster.job_profile import RankProfile
 
     if isinstance(value, RankProfile):
         raise OptionError(

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from torchbench_magic.cluster.rank_profile import RankProfile, Straggler
+from torchbench_magic.cluster.job_profile import RankProfile, Straggler
 from torchbench_magic.counting.counts import CallEdge, CallGraph, Counted, CountKey, Counts, stats_of
 from torchbench_magic.errors import StoreError
 from torchbench_magic.process.contention import Contention

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from torchbench_magic.cluster.rank_profile import RankProfile
+from torchbench_magic.cluster.job_profile import RankProfile
 from torchbench_magic.errors import StoreError
 from torchbench_magic.files import path_of
 from torchbench_magic.printable import printable

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from torch.utils.benchmark.utils import timer as torch_timer
 from torch.utils.benchmark.utils.timer import Language, timer
 
-from torchbench_magic.benchmark import timer_backend
-from torchbench_magic.benchmark.timer_backend import CPPTimer, ExactTimer, check_calls, check_seconds, check_threads
+from torchbench_magic.benchmark import timer_parts
+from torchbench_magic.benchmark.timer_parts import CPPTimer, ExactTimer, check_calls, check_seconds, check_threads
 from torchbench_magic.counting import client_requests
 from torchbench_magic.counting.client import starting_meanwhile
 from torchbench_magic.counting.count import Job, LibraryJob
@@ -77,7 +77,7 @@ class Timer(torch_timer.Timer):
             self._timer_cls = partial(ExactTimer, written=self._written)  # type: ignore[assignment]
         names = (label, sub_label, description, env)
         super().__init__(
-            stmt, setup, global_setup, timer_backend.clock_of(timer), globals, *names, num_threads, language
+            stmt, setup, global_setup, timer_parts.clock_of(timer), globals, *names, num_threads, language
         )
         self.__dict__.pop("_timer_cls", None)
         if self._language is Language.CPP:
@@ -172,8 +172,8 @@ class Timer(torch_timer.Timer):
         if isinstance(self._timer, CPPTimer):
             job = LibraryJob(str(self._timer.compiled().library), number, threads)
         else:
-            job = timer_backend.python_job(self._written, self._globals, number, threads)
-        found = timer_backend.collect_callgrind(
+            job = timer_parts.python_job(self._written, self._globals, number, threads)
+        found = timer_parts.collect_callgrind(
             self._task_spec,
             job,
             repeats=repeats or 1,
@@ -214,7 +214,7 @@ class Timer(torch_timer.Timer):
         Raises:
             OptionError: timers that cannot be told apart or measured together.
         """
-        return timer_backend.compare_timers(
+        return timer_parts.compare_timers(
             timers,
             Timer,
             min_run_time=min_run_time,

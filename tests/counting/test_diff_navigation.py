@@ -10,7 +10,7 @@ import pytest
 from tests.timing.samples import pair
 from torchbench_magic.counting.counts import CallEdge, CallGraph, Counted, CountKey, Counts, stats_of
 from torchbench_magic.counting.diff import CountsDiff
-from torchbench_magic.counting.diff_steps import Step, matching, replaced
+from torchbench_magic.counting.diff_navigation import Step, matching, replaced
 from torchbench_magic.errors import InputError
 from torchbench_magic.notebook.explorers import CountsExplorer
 from torchbench_magic.timing.comparison import Comparison

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 import torch
 
-from torchbench_magic.counting import client, keeper, lease
+from torchbench_magic.counting import client, keeper, server_lease
 from torchbench_magic.counting.client import NotStarted, Server
-from torchbench_magic.counting.lease import Lease
+from torchbench_magic.counting.server_lease import Lease
 
 # ==== lease ===========================================================================================================
 # One process that counts for all kernels of a user: found, shared, left and ended. Its program is a stand-in here.
@@ -67,7 +67,7 @@ def pids(file: Path) -> list[int]:
 
 
 def gone(pid: int) -> bool:
-    return lease.work_done(pid) is None
+    return server_lease.work_done(pid) is None
 
 
 def folders(where: Path) -> list[Path]:
@@ -89,7 +89,7 @@ KERNEL = """
 import os, sys, time, types
 import tempfile
 sys.modules["torch"] = types.SimpleNamespace(**{torch})  # all that is asked of it, without its import
-from torchbench_magic.counting.lease import Lease
+from torchbench_magic.counting.server_lease import Lease
 held = Lease.take((), {idle})
 while not held.look(0.1):
     pass
@@ -327,7 +327,7 @@ def test_one_whose_folder_was_taken_away_is_replaced(place: Path) -> None:
 @ON_LINUX
 def test_another_user_is_not_served_and_does_not_serve(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(lease, "peer", lambda connection: (1, os.geteuid() + 1, 0))
+        patched.setattr(server_lease, "peer", lambda connection: (1, os.geteuid() + 1, 0))
         with pytest.raises(ConnectionError, match="another user"):
             Lease.take((), 60)
     monkeypatch.setattr(keeper, "peer", lambda connection: (os.getpid(), os.geteuid() + 1, 0))
@@ -497,16 +497,16 @@ def test_a_killed_notebook_takes_a_hanging_valgrind_and_the_folder_along(hanging
 @WATCHED_IN_PROC
 def test_the_next_start_sweeps_folders_that_nobody_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    held, left, just_made, old = (lease.new_directory() for _ in range(4))
-    lock = lease.locked_output(held)
-    lease.locked_output(left).close()
+    held, left, just_made, old = (server_lease.new_directory() for _ in range(4))
+    lock = server_lease.locked_output(held)
+    server_lease.locked_output(left).close()
     os.utime(old, (1, 1))
     (tmp_path / "torchbench-count-link").symlink_to(tmp_path)
     try:
-        assert sorted(lease.remove_leftovers()) == sorted([left, old])
+        assert sorted(server_lease.remove_leftovers()) == sorted([left, old])
         assert Path(held).is_dir()
         assert Path(just_made).is_dir()
         assert tmp_path.is_dir()
     finally:
         lock.close()
-    assert lease.remove_leftovers() == [held]
+    assert server_lease.remove_leftovers() == [held]
