@@ -24,7 +24,7 @@ from tests.cpp.conftest import pretender as pretender
 from tests.profiling.profiles import profile_of_two_kernels
 from tests.show.builders import comparison_of
 from tests.timing.samples import lone
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.counting.client import Server
 from torchbench_magic.counting.count import Job, count_instructions
 from torchbench_magic.cpp.build import Snip, build

@@ -24,7 +24,7 @@ from tabulate import tabulate  # noqa: E402
 from tests.cluster.record_traces import launched  # noqa: E402
 from tests.engines.conftest import running_cluster  # noqa: E402
 from torchbench_magic import load_ranks  # noqa: E402
-from torchbench_magic.cell_text import Body, CellText  # noqa: E402
+from torchbench_magic.cell_body import Body, CellText  # noqa: E402
 from torchbench_magic.cluster.job_profile import RankProfile  # noqa: E402
 from torchbench_magic.cluster.rank_job import RankCell, profile_on_engines  # noqa: E402
 from torchbench_magic.process.code import compile_body  # noqa: E402

@@ -81,7 +81,7 @@ def notebook() -> dict[str, Any]:
 
 def counted(text: str, names: dict[str, Any], **more: Any) -> Any:
     """The costs of the statement and of the empty loop."""
-    from torchbench_magic.cell_text import Body
+    from torchbench_magic.cell_body import Body
     from torchbench_magic.counting.client import the_server
     from torchbench_magic.counting.count import Job, count_instructions
 
@@ -356,7 +356,7 @@ def memory() -> Found:
 @contextmanager
 def waiting(text: str, names: dict[str, Any]) -> Iterator[None]:
     """A job that is under way meanwhile."""
-    from torchbench_magic.cell_text import Body
+    from torchbench_magic.cell_body import Body
     from torchbench_magic.counting.client import the_server
     from torchbench_magic.counting.count import Job, count_instructions
 

@@ -29,7 +29,7 @@ from torchbench_magic.timing.plan import Plan
 from torchbench_magic.timing.sweep import sweep_points
 from torchbench_magic.timing.task import Task
 from torchbench_magic.timing.run import compare_bodies
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.storage.resume import Recording
 from torchbench_magic.storage.store import Store
 

@@ -26,7 +26,7 @@ from record import Figure, record
 from tabulate import tabulate
 
 from torchbench_magic import compare
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.cpp.run import SnippetTask, compare_snippets
 from torchbench_magic.timing.plan import Plan
 

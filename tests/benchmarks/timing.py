@@ -25,7 +25,7 @@ from record import Figure, record
 from torch.utils.benchmark import Timer
 
 from torchbench_magic import Comparison, compare
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.timing.intervals import order_rank
 from torchbench_magic.timing.plan import Plan
 from torchbench_magic.timing.run import compare_bodies

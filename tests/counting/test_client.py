@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.counting import callgrind_file, client, launch, server_lease
 from torchbench_magic.counting.client import CodeFailed, NotStarted, Server
 from torchbench_magic.counting.count import Job, count_instructions
@@ -255,7 +255,7 @@ def test_two_kernels_at_once_count_the_same_and_python_need_not_be_on_the_path(s
         "import torch\n"
         "from torchbench_magic.counting.client import the_server\n"
         "from torchbench_magic.counting.count import Job, count_instructions\n"
-        "from torchbench_magic.cell_text import Body\n"
+        "from torchbench_magic.cell_body import Body\n"
         "names = {'__name__': '__main__', 'torch': torch, 'x': torch.ones(4, 8)}\n"
         "the_server().start()\n"
         "print('started', flush=True)\n"

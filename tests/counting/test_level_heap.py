@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.counting import client, client_requests, launch, level_heap
 from torchbench_magic.counting.client import NotStarted, Server
 from torchbench_magic.counting.level_heap import level_types

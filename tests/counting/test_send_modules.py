@@ -22,7 +22,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812  (torch's name for it)
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.counting import client
 from torchbench_magic.counting.client import CodeFailed, Server
 from torchbench_magic.counting.count import Job, count_instructions

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import torch
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.counting import launch
 from torchbench_magic.counting.client import CodeFailed, Server
 from torchbench_magic.counting.count import Job, count_instructions
@@ -318,7 +318,7 @@ def test_another_kernel_is_served_by_the_same_process_with_the_same_numbers(serv
         "import torch\n"
         "from torchbench_magic.counting.client import the_server\n"
         "from torchbench_magic.counting.count import Job, count_instructions\n"
-        "from torchbench_magic.cell_text import Body\n"
+        "from torchbench_magic.cell_body import Body\n"
         "names = {'__name__': '__main__', 'torch': torch, 'x': torch.ones(4, 8)}\n"
         "job = Job(Body('x @ x.t()', '<another>'), names, 20)\n"
         "print(count_instructions(job, the_server())[0][0].total, the_server().pid)\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.cpp import build
 from torchbench_magic.cpp.build import Snip
 from torchbench_magic.cpp.run import Snippet, compile_snippets

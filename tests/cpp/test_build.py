@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.cpp import build as building
 from torchbench_magic.cpp.build import Cache, Snip, build, faults_of, find_toolchain, the_cache, told, unknown_names
 from torchbench_magic.errors import MissingTool, SnippetError

@@ -19,7 +19,7 @@ import pytest
 
 from tests.interrupting import lines_run, with_interrupt_at
 from torchbench_magic import load
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.counting.client import CodeFailed, Server, close_server, the_server
 from torchbench_magic.counting.count import LibraryJob, count_instructions
 from torchbench_magic.cpp import run

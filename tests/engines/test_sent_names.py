@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from torchbench_magic.cell_text import CellText
+from torchbench_magic.cell_body import CellText
 from torchbench_magic.cluster.sent_names import (
     SentNames,
     known_cells,

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import torchbench_magic
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.cluster import engines
 from torchbench_magic.cluster.engines import Asking, Question, probe
 from torchbench_magic.cluster.timing import compare_on_engines

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.profiling.asking import asked
-from torchbench_magic.cell_text import Body, CellText
+from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.process.code import compile_body
 from torchbench_magic.process.contention import LOAD_KINDS
 from torchbench_magic.profiling.profile import Profile

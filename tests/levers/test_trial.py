@@ -20,7 +20,7 @@ from torch import nn
 from tests.every_case import every_case
 from tests.timing.fake_clock import FakeClock
 from torchbench_magic import Comparison, compare, load
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import BodyError, OptionError
 from torchbench_magic.levers import trial
 from torchbench_magic.levers.kinds import Change, DoesNotApply, Site

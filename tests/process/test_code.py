@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.process.code import compile_body, completed, copied_tree, parse_body
 
 # ==== body ============================================================================================================

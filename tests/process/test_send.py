@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.counting.count import Job, _compiled
 from torchbench_magic.errors import BodyError, CountError
 from torchbench_magic.process.code import names_looked_up

@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 from typing import Any
 
-from torchbench_magic.cell_text import Body, CellText
+from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.process.code import compile_body
 from torchbench_magic.profiling import recorder as run_module
 from torchbench_magic.profiling.profiler import Outcome, profile_body

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torchbench_magic.cell_text import Body, CellText
+from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.process.code import compile_body
 from torchbench_magic.profiling import recorder as run_module
 from torchbench_magic.profiling.kineto import Kineto

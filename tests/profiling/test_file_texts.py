@@ -20,7 +20,7 @@ import torch
 
 import torchbench_magic
 from torchbench_magic import profile
-from torchbench_magic.cell_text import Body, CellText
+from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.errors import OptionError
 from torchbench_magic.process.code import compile_body
 from torchbench_magic.profiling.file_texts import (

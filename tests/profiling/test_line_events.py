@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from torchbench_magic import profile
-from torchbench_magic.cell_text import Body, CellText
+from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.process.code import compile_body
 from torchbench_magic.profiling.file_texts import Statements, read_statements
 from torchbench_magic.profiling.line_events import LEAVE, SUSPEND, LineRecord, SettraceSource, entered

@@ -27,7 +27,7 @@ import pytest
 import torch
 
 from torchbench_magic import compare, profile
-from torchbench_magic.cell_text import Body, CellText
+from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.errors import BodyError, Busy, Interrupted, OptionError
 from torchbench_magic.process.code import compile_body
 from torchbench_magic.profiling.profiler import Asked, Outcome, profile_body, profile_body_async

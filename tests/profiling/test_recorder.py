@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn.modules import module as torch_modules
 
 from torchbench_magic import profile
-from torchbench_magic.cell_text import CellText
+from torchbench_magic.cell_body import CellText
 from torchbench_magic.process import code
 from torchbench_magic.profiling import kineto, recorder
 from torchbench_magic.profiling.kineto import torch_profiler_runs

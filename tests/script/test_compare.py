@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from torchbench_magic import compare
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import BodyError, Busy, Interrupted, OptionError
 from torchbench_magic.timing.iterators import only_made
 

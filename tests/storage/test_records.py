@@ -22,7 +22,7 @@ import pytest
 from tests.profiling.profiles import profile_of_two_kernels
 from tests.timing.samples import HERE, lone, made, pair
 from torchbench_magic import load
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.cluster.job_profile import RankProfile
 from torchbench_magic.counting.counts import CallEdge, CallGraph, Counted, CountKey, Counts, stats_of
 from torchbench_magic.errors import StoreError

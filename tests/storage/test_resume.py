@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from tests.quiet_machine import quiet
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import Interrupted, StoreError
 from torchbench_magic.process.environment import read_commit, read_environment
 from torchbench_magic.storage.resume import Recording

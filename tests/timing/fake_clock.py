@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from torchbench_magic import Comparison
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.process.contention import Clocks, Counters
 from torchbench_magic.timing.plan import Plan
 from torchbench_magic.timing.run import compare_bodies

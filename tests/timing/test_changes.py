@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchbench_magic import Comparison
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import BodyError, CheckFailed, Interrupted, OptionError
 from torchbench_magic.process import device
 from torchbench_magic.process.device import DeviceEvents, choose_device

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torchbench_magic import compare
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.timing.plan import Plan
 from torchbench_magic.timing.run import compare_bodies
 from torchbench_magic.timing.task import Task

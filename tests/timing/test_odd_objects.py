@@ -13,7 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.levers.trial import try_levers
 from torchbench_magic.process.settings import inside_modes, outside_modes, preserved_state
 from torchbench_magic.timing.plan import Plan

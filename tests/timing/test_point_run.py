@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import torchbench_magic
 from tests.interrupting import PACKAGE, lines_run, one_in, with_interrupt_at
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.cpp.run import SnippetBodies
 from torchbench_magic.errors import Interrupted
 from torchbench_magic.process.interrupts import interrupts_held

@@ -25,7 +25,7 @@ import torch
 import torchbench_magic
 from tests.every_case import every_case
 from torchbench_magic.benchmark import Timer
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import BodyError, CheckFailed, Interrupted, OptionError
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.fuzzers import points_of

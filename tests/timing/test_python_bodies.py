@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import CheckFailed
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.plan import Plan

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from torchbench_magic import Comparison
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import OptionError
 from torchbench_magic.timing.intervals import ALPHA, rounds_for_an_interval, rounds_for_ranges
 from torchbench_magic.timing.plan import Plan

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from torchbench_magic import compare
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 from torchbench_magic.process.contention import Clocks
 from torchbench_magic.process.environment import read_commit

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from torchbench_magic import compare
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import OptionError
 from torchbench_magic.timing.fuzzers import fuzz_points
 from torchbench_magic.timing.plan import Plan

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import BodyError
 from torchbench_magic.timing import timed_loop
 from torchbench_magic.timing.plan import Plan

@@ -22,7 +22,7 @@ import torch
 from torch.utils.data import ChainDataset, DataLoader
 
 from torchbench_magic import Comparison, load
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.process.reach import search
 from torchbench_magic.results import Doubt
 from torchbench_magic.show.document import plain

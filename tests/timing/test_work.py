@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
 
-from torchbench_magic.cell_text import Body  # noqa: E402
+from torchbench_magic.cell_body import Body  # noqa: E402
 from torchbench_magic.timing import work, work_state  # noqa: E402
 from torchbench_magic.timing.python_bodies import with_value_kept  # noqa: E402
 from torchbench_magic.timing.timed_loop import FAILED, compile_block  # noqa: E402

@@ -26,7 +26,7 @@ from torch.utils.benchmark.utils.common import TaskSpec
 from torch.utils.benchmark.utils.timer import timer as wall_clock
 from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import CallgrindStats, CopyIfCallgrind
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.counting.callgrind_file import Costs
 from torchbench_magic.counting.client import the_server
 from torchbench_magic.counting.count import Job, LibraryJob, count_instructions

@@ -10,7 +10,7 @@ from types import CodeType
 from typing import Any
 
 from torchbench_magic import units
-from torchbench_magic.cell_text import Body, CellText
+from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.errors import InputError, Interrupted
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, hear_interrupt
 from torchbench_magic.profiling.options import ProfileOptions

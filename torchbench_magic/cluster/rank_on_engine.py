@@ -20,7 +20,7 @@ from functools import cache
 from types import FrameType
 from typing import Any
 
-from torchbench_magic.cell_text import Body, CellText
+from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.errors import OptionError, TorchBenchError
 from torchbench_magic.process.code import CompiledBody, compile_body, globals_assigned
 from torchbench_magic.process.frame_owner import without_own_frames

@@ -15,7 +15,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from torchbench_magic import units
-from torchbench_magic.cell_text import CellText
+from torchbench_magic.cell_body import CellText
 from torchbench_magic.errors import BodyError
 from torchbench_magic.process.code import codes_within, names_looked_up
 from torchbench_magic.process.held import has_values, memory_of, shape_of

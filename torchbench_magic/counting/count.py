@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Literal
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import BodyError
 from torchbench_magic.process.code import compile_loop, names_looked_up
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress

@@ -2,8 +2,8 @@
 
 Starting the counting process takes half a minute, so one serves all kernels of a user and an environment (see
 `counting.server_lease`). This keeper starts it, waits until it takes jobs, and hands the ends of its sockets to each
-kernel that asks. It ends it, with its folder, when no kernel has been there for the idle time: at once where that is 0, the
-setting for which every kernel has its own.
+kernel that asks. It ends it, with its folder, when no kernel has been there for the idle time: at once where that is 0,
+the setting for which every kernel has its own.
 
 A kernel is gone when its connection is closed, or its process has ended: a worker that it forked may hold the
 connection open for longer. What such a kernel was counting is ended then.

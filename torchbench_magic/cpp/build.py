@@ -23,7 +23,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import MissingTool, SnippetError
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, hear_interrupt, interrupts_held
 from torchbench_magic.process.machine import user_cache_folder

@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.counting.client import starting_meanwhile
 from torchbench_magic.counting.count import LibraryJob
 from torchbench_magic.errors import OptionError, SnippetError

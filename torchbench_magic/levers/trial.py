@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from torchbench_magic.cell_text import Body, code_title
+from torchbench_magic.cell_body import Body, code_title
 from torchbench_magic.errors import InputError, Interrupted, OptionError
 from torchbench_magic.process.code import (
     Notebook,

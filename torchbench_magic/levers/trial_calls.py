@@ -13,7 +13,7 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import BodyError
 from torchbench_magic.process.code import (
     CompiledBody,

@@ -14,7 +14,7 @@ from typing import Any
 from IPython import version_info
 from IPython.core.inputtransformer2 import TransformerManager
 
-from torchbench_magic.cell_text import Body, CellText, source_id_of
+from torchbench_magic.cell_body import Body, CellText, source_id_of
 from torchbench_magic.errors import BodyError
 
 from .sections import Section, has_code

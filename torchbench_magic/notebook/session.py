@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import Busy, InputError, Interrupted, MissingTool, OptionError, TorchBenchError
 from torchbench_magic.process.code import CompiledBody, Notebook, close_book, compile_body, open_book
 from torchbench_magic.process.frame_owner import PROFILED_CELL

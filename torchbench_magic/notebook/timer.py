@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import BodyError, OptionError
 from torchbench_magic.process.interrupts import interrupts_held, interrupts_let_through
 

@@ -17,7 +17,7 @@ from traceback import walk_tb
 from types import CodeType, FunctionType, MethodType
 from typing import Any, TypeVar
 
-from torchbench_magic.cell_text import Body, CellText
+from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.errors import BodyError
 
 # ---- body ------------------------------------------------------------------------------------------------------------

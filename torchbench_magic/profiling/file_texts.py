@@ -22,7 +22,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-from torchbench_magic.cell_text import CellText
+from torchbench_magic.cell_body import CellText
 from torchbench_magic.errors import OptionError
 from torchbench_magic.process.code import closed_over, codes_within
 from torchbench_magic.process.frame_owner import is_library_file

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import InputError
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress
 from torchbench_magic.process.torch_import import import_torch

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from torchbench_magic.cell_text import Body, CellText
+from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 from torchbench_magic.process.code import CompiledBody, cell_of, check_callable, compile_body, completed, not_run
 from torchbench_magic.process.frame_owner import without_own_frames

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.process.code import BoundNames, globals_read, notebook_functions, parse_body
 from torchbench_magic.process.compile_watch import switched_off
 from torchbench_magic.process.contention import contention_between

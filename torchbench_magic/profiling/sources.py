@@ -18,7 +18,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from torchbench_magic import units
-from torchbench_magic.cell_text import CellText
+from torchbench_magic.cell_body import CellText
 from torchbench_magic.process.dynamo import RESUMED, is_compiled
 from torchbench_magic.process.reach import dict_of
 from torchbench_magic.results import Doubt

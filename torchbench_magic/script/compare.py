@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from traceback import walk_tb
 from typing import Any
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.cluster.timing import compare_on_engines
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 from torchbench_magic.levers.trial import levers_of, try_levers

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from torchbench_magic import units
-from torchbench_magic.cell_text import code_title
+from torchbench_magic.cell_body import code_title
 from torchbench_magic.counting.counts import Counts
 from torchbench_magic.errors import InputError
 from torchbench_magic.process.contention import Contention, joined_contention, load_differences

@@ -12,7 +12,7 @@ from itertools import chain
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MemberDescriptorType, ModuleType
 from typing import Any
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import BodyError, CheckFailed, InputError, OptionError
 from torchbench_magic.process.code import CompiledBody, compile_body, ending_block, parse_body, with_value_taken
 from torchbench_magic.process.held import is_a, is_tensor

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from torchbench_magic import units
-from torchbench_magic.cell_text import code_title
+from torchbench_magic.cell_body import code_title
 from torchbench_magic.process.environment import EnginePlace
 from torchbench_magic.results import Doubt, most_important_first
 from torchbench_magic.show.document import Phrase, StyledText, backticked

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.counting.callgrind_file import Costs
 from torchbench_magic.counting.client import CodeFailed, NotStarted, the_server
 from torchbench_magic.counting.count import count_instructions

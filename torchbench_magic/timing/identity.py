@@ -14,7 +14,7 @@ from dataclasses import fields
 import numpy as np
 import pandas as pd
 
-from torchbench_magic.cell_text import source_id_of
+from torchbench_magic.cell_body import source_id_of
 from torchbench_magic.process.environment import Environment
 from torchbench_magic.process.values_between_runs import changes_of, same_values, variable_of
 

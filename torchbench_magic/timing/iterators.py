@@ -16,7 +16,7 @@ from functools import partial
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, ModuleType
 from typing import Any
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import BodyError
 from torchbench_magic.process.code import globals_read, kind_of_function
 from torchbench_magic.process.reach import Found, ReachedObject, own_attributes

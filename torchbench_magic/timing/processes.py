@@ -22,7 +22,7 @@ from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any, NoReturn, Self
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import BodyError, CountError, Interrupted, OptionError, TorchBenchError
 from torchbench_magic.process.code import names_looked_up, parse_body
 from torchbench_magic.process.environment import read_environment

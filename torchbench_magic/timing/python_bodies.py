@@ -13,7 +13,7 @@ from itertools import chain
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import BodyError
 from torchbench_magic.process.code import (
     BoundNames,

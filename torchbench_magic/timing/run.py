@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import BodyError, InputError, Interrupted, OptionError
 from torchbench_magic.process.code import completed
 from torchbench_magic.process.interrupts import interrupts_held

@@ -13,7 +13,7 @@ from itertools import chain
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from torchbench_magic.cell_text import Body, source_id_of
+from torchbench_magic.cell_body import Body, source_id_of
 from torchbench_magic.process.code import (
     BY_TEXT,
     BoundNames,

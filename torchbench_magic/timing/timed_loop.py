@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, cast
 
-from torchbench_magic.cell_text import Body
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import BodyError
 from torchbench_magic.process.code import Loop, TransformAst, calls_left, compile_loop
 from torchbench_magic.process.contention import Clocks

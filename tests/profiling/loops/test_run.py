@@ -539,7 +539,7 @@ def test_an_error_in_a_step_gives_the_steps_until_then() -> None:
             if at == 3:
                 raise RuntimeError("no more")
 
-    from torchbench_magic.cell_text import Body
+    from torchbench_magic.cell_body import Body
     from torchbench_magic.process.code import compile_body
     from torchbench_magic.profiling.options import ProfileOptions
     from torchbench_magic.profiling.profiler import Asked, profile_body

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from tests.torch_versions import shows_what_graphs_save
-from torchbench_magic.cell_text import CellText
+from torchbench_magic.cell_body import CellText
 from torchbench_magic.profiling.memory.holders import HeldBlock, Holdings, find_holders, last_value
 
 CELL = {"__name__": "__main__"}

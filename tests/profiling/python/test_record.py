@@ -25,7 +25,7 @@ from tests.profiling.asking import asked
 from tests.profiling.profiling_text import CELL, profiled, row
 from tests.profiling.running import awaited
 from torchbench_magic import profile
-from torchbench_magic.cell_text import Body, CellText
+from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.errors import MissingTool
 from torchbench_magic.process.code import compile_body
 from torchbench_magic.process.contention import WantedClock

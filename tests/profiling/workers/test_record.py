@@ -29,7 +29,7 @@ from torch.utils.data._utils import worker as torch_worker  # noqa: E402
 
 from tests.profiling.asking import asked  # noqa: E402
 from torchbench_magic import load, profile  # noqa: E402
-from torchbench_magic.cell_text import Body  # noqa: E402
+from torchbench_magic.cell_body import Body  # noqa: E402
 from torchbench_magic.process.code import compile_body  # noqa: E402
 from torchbench_magic.profiling.options import Schedule  # noqa: E402
 from torchbench_magic.profiling.profile import Profile  # noqa: E402

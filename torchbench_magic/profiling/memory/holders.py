@@ -31,7 +31,7 @@ from weakref import ReferenceType
 import numpy as np
 import pandas as pd
 
-from torchbench_magic.cell_text import CellText
+from torchbench_magic.cell_body import CellText
 from torchbench_magic.printable import printable
 from torchbench_magic.process.frame_owner import is_users_file
 from torchbench_magic.process.held import class_dict, class_order, memory_of, saved_names
