@@ -37,7 +37,7 @@ def lines_silenced_by(profile: Profile) -> bool:
 loop_facts_silenced_by = partial(loop_silenced_by, of_facts=True)
 
 
-class Kind(NamedTuple):
+class InsightKind(NamedTuple):
     """A kind of insight.
 
     Attributes:
@@ -55,36 +55,36 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind(contended, processor_silenced_by),
-    Kind(oversubscribed, processor_silenced_by),
-    Kind(gil_bound, processor_silenced_by),
-    Kind(lock_bound, processor_silenced_by),
-    Kind(serial, processor_silenced_by),
-    Kind(waiting, processor_silenced_by),
-    Kind(throttled, processor_silenced_by),
-    Kind(input_bound, loop_silenced_by),
-    Kind(optimizer_loop, loop_silenced_by),
-    Kind(no_zero_grad, loop_facts_silenced_by),
-    Kind(grad_unused, loop_facts_silenced_by),
-    Kind(eval_mode, loop_facts_silenced_by),
-    Kind(sync, loop_silenced_by),
-    Kind(transfer, loop_silenced_by),
-    Kind(constant, lines_silenced_by, is_general=True),
-    Kind(copies, lines_silenced_by, is_general=True),
-    Kind(slow_dtype, lines_silenced_by, is_general=True),
-    Kind(memory_bound_run, lines_silenced_by, is_general=True),
-    Kind(page_fault, lines_silenced_by, is_general=True),
-    Kind(shape, lines_silenced_by, is_general=True),
-    Kind(below_roof, lines_silenced_by, is_general=True),
-    Kind(numpy, lines_silenced_by, is_general=True),
-    Kind(python, lines_silenced_by, is_general=True),
-    Kind(overhead, silenced_by, is_general=True),  # where recording took most, there were many small events
-    Kind(compiling_took, compile_silenced_by),
-    Kind(recompiles, compile_silenced_by),
-    Kind(graph_break, compile_silenced_by),
-    Kind(fell_back, compile_silenced_by),
-    Kind(leak, memory_silenced_by, is_of_memory=True),
-    Kind(peak, memory_silenced_by, is_of_memory=True),
+    InsightKind(contended, processor_silenced_by),
+    InsightKind(oversubscribed, processor_silenced_by),
+    InsightKind(gil_bound, processor_silenced_by),
+    InsightKind(lock_bound, processor_silenced_by),
+    InsightKind(serial, processor_silenced_by),
+    InsightKind(waiting, processor_silenced_by),
+    InsightKind(throttled, processor_silenced_by),
+    InsightKind(input_bound, loop_silenced_by),
+    InsightKind(optimizer_loop, loop_silenced_by),
+    InsightKind(no_zero_grad, loop_facts_silenced_by),
+    InsightKind(grad_unused, loop_facts_silenced_by),
+    InsightKind(eval_mode, loop_facts_silenced_by),
+    InsightKind(sync, loop_silenced_by),
+    InsightKind(transfer, loop_silenced_by),
+    InsightKind(constant, lines_silenced_by, is_general=True),
+    InsightKind(copies, lines_silenced_by, is_general=True),
+    InsightKind(slow_dtype, lines_silenced_by, is_general=True),
+    InsightKind(memory_bound_run, lines_silenced_by, is_general=True),
+    InsightKind(page_fault, lines_silenced_by, is_general=True),
+    InsightKind(shape, lines_silenced_by, is_general=True),
+    InsightKind(below_roof, lines_silenced_by, is_general=True),
+    InsightKind(numpy, lines_silenced_by, is_general=True),
+    InsightKind(python, lines_silenced_by, is_general=True),
+    InsightKind(overhead, silenced_by, is_general=True),  # where recording took most, there were many small events
+    InsightKind(compiling_took, compile_silenced_by),
+    InsightKind(recompiles, compile_silenced_by),
+    InsightKind(graph_break, compile_silenced_by),
+    InsightKind(fell_back, compile_silenced_by),
+    InsightKind(leak, memory_silenced_by, is_of_memory=True),
+    InsightKind(peak, memory_silenced_by, is_of_memory=True),
 )
 """Those that name one cause stand before those that name many: of two about the same seconds the first stays.
 Operations that become one write no memory between, so that its page faults go with it. What compiling took is no time

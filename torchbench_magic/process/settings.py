@@ -27,7 +27,7 @@ Role = Literal["setting", "incidental", "generator", "gradient"]
 
 
 @dataclass(frozen=True)
-class Kind:
+class StateKind:
     """One kind of state.
 
     Attributes:
@@ -61,7 +61,7 @@ def on_off(name: str) -> Callable[[bool, bool], str]:
 # CPU are taken for the same.
 
 
-def of_torch() -> list[Kind]:
+def of_torch() -> list[StateKind]:
     """Every kind; inference mode stands before grad mode, which it changes too."""
     import torch
 
@@ -76,28 +76,30 @@ def of_torch() -> list[Kind]:
         if hasattr(products, f"allow_{name}"):
             switches[f"torch.backends.cuda.matmul.allow_{name}"] = (products, f"allow_{name}")
     return [
-        Kind("inference mode", torch.is_inference_mode_enabled, _inference_mode.put, on_off("inference mode")),
-        Kind("grad mode", torch.is_grad_enabled, torch.set_grad_enabled, on_off("grad mode")),
-        Kind(
+        StateKind("inference mode", torch.is_inference_mode_enabled, _inference_mode.put, on_off("inference mode")),
+        StateKind("grad mode", torch.is_grad_enabled, torch.set_grad_enabled, on_off("grad mode")),
+        StateKind(
             "default dtype",
             torch.get_default_dtype,
             torch.set_default_dtype,
             lambda value, than: f"default dtype {str(value).removeprefix('torch.')}",
         ),
-        Kind("default device", _default_device, _put_device, _device),
-        Kind("threads", torch.get_num_threads, torch.set_num_threads, _threads),
-        Kind("autocast", _autocast, _put_autocast, _autocast_words),
-        Kind(
+        StateKind("default device", _default_device, _put_device, _device),
+        StateKind("threads", torch.get_num_threads, torch.set_num_threads, _threads),
+        StateKind("autocast", _autocast, _put_autocast, _autocast_words),
+        StateKind(
             "deterministic algorithms",
             torch.get_deterministic_debug_mode,
             torch.set_deterministic_debug_mode,
             lambda value, than: f"deterministic algorithms {('off', 'on (warn only)', 'on')[value]}",
         ),
-        Kind("matmul precision", _precision, _put_precision, _precision_words),
-        Kind("cuDNN precision", _cudnn_precision, _put_cudnn_precision, _cudnn_words),
-        Kind("attention backends", _attention, _put_attention, _attention_words),
-        Kind("flush denormal", _flushes_denormals, torch.set_flush_denormal, on_off("flushing of denormal numbers")),
-        Kind(
+        StateKind("matmul precision", _precision, _put_precision, _precision_words),
+        StateKind("cuDNN precision", _cudnn_precision, _put_cudnn_precision, _cudnn_words),
+        StateKind("attention backends", _attention, _put_attention, _attention_words),
+        StateKind(
+            "flush denormal", _flushes_denormals, torch.set_flush_denormal, on_off("flushing of denormal numbers")
+        ),
+        StateKind(
             "anomaly detection",
             lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
             lambda value: torch.set_anomaly_enabled(*value),
@@ -108,8 +110,9 @@ def of_torch() -> list[Kind]:
     ]
 
 
-def _switch(name: str, home: Any, attribute: str) -> Kind:
-    return Kind(name, lambda: getattr(home, attribute), lambda value: setattr(home, attribute, value), on_off(name))
+def _switch(name: str, home: Any, attribute: str) -> StateKind:
+    read, put = lambda: getattr(home, attribute), lambda value: setattr(home, attribute, value)
+    return StateKind(name, read, put, on_off(name))
 
 
 def _flushes_denormals() -> bool:
@@ -354,7 +357,7 @@ def _switch_modes() -> None:
         _taken.modes = None
 
 
-def modes() -> list[Kind]:
+def modes() -> list[StateKind]:
     """The modes of torch, outermost first, but for that of the default device."""
     import torch
     from torch import overrides
@@ -368,7 +371,7 @@ def modes() -> list[Kind]:
     return [dispatching, _of_modes("function mode", functions, overrides._pop_mode)]
 
 
-def _of_modes(name: str, read: Callable[[], list[Any]], pop: Callable[[], object]) -> Kind:
+def _of_modes(name: str, read: Callable[[], list[Any]], pop: Callable[[], object]) -> StateKind:
     def put(value: list[Any]) -> None:
         while not _are_same(now := read(), value[: len(now)]):
             with contextlib.suppress(Exception):  # the user's own
@@ -381,7 +384,7 @@ def _of_modes(name: str, read: Callable[[], list[Any]], pop: Callable[[], object
     def words(value: list[Any], than: list[Any]) -> str:
         return f"{name} {', '.join(dict.fromkeys(map(called_by, value)))}" if value else f"no {name}"
 
-    return Kind(name, inside_modes()(read), inside_modes()(put), words, _are_same)
+    return StateKind(name, inside_modes()(read), inside_modes()(put), words, _are_same)
 
 
 def _are_same(one: list[Any], other: list[Any]) -> bool:
@@ -415,7 +418,7 @@ class ProcessState:
         modules: names of the modules that were loaded then.
     """
 
-    def __init__(self, kinds: Sequence[Kind] | None = None) -> None:
+    def __init__(self, kinds: Sequence[StateKind] | None = None) -> None:
         self.kinds = tuple(all_kinds()) if kinds is None else tuple(kinds)
         self.values = [kind.read() for kind in self.kinds]
         self.modules = frozenset(sys.modules)
@@ -442,7 +445,7 @@ class ProcessState:
 
 
 def in_words(
-    kinds: Sequence[Kind], values: Sequence[Any], than: Sequence[Any], which: Iterable[int]
+    kinds: Sequence[StateKind], values: Sequence[Any], than: Sequence[Any], which: Iterable[int]
 ) -> tuple[str, ...]:
     """The values of the kinds with the indices ``which``, as they are told apart from those of ``than``."""
     found = [i for i in sorted(which) if kinds[i].role != "generator"]
@@ -519,12 +522,12 @@ def put_generators_and_filters(found: Mapping[str, Any]) -> None:
             kind.put(found[kind.name])
 
 
-def _sent_kinds() -> list[Kind]:
+def _sent_kinds() -> list[StateKind]:
     numpy = sys.modules.get("numpy")
     return [*of_torch(), _of_decimal(), *(_of_numpy(numpy) if numpy is not None else [])]
 
 
-def all_kinds() -> list[Kind]:
+def all_kinds() -> list[StateKind]:
     """Every kind that this process has; inference mode stands before grad mode, which it changes too."""
     found = [*of_torch(), *_of_python()]
     if (numpy := sys.modules.get("numpy")) is not None:
@@ -535,31 +538,31 @@ def all_kinds() -> list[Kind]:
 # ---- Python and numpy --------------------------------------------------------------------------------------------
 
 
-def _of_python() -> list[Kind]:
+def _of_python() -> list[StateKind]:
     return [
-        Kind("gc", lambda: (gc.isenabled(), gc.get_threshold()), _put_collector, _collector_words),
-        Kind(
+        StateKind("gc", lambda: (gc.isenabled(), gc.get_threshold()), _put_collector, _collector_words),
+        StateKind(
             "warning filters",
             lambda: tuple(warnings.filters),
             _put_filters,
             lambda value, than: "other warning filters",
             role="incidental",
         ),
-        Kind("environment", lambda: dict(os.environ), _put_environment, _environment_words, role="incidental"),
-        Kind("working directory", _directory, _put_directory, lambda value, than: f"working directory {value}"),
-        *(Kind(name, read, put, _hook_words(name), operator.is_) for name, (read, put) in HOOKS.items()),
+        StateKind("environment", lambda: dict(os.environ), _put_environment, _environment_words, role="incidental"),
+        StateKind("working directory", _directory, _put_directory, lambda value, than: f"working directory {value}"),
+        *(StateKind(name, read, put, _hook_words(name), operator.is_) for name, (read, put) in HOOKS.items()),
         _of_decimal(),
     ]
 
 
-def _of_decimal() -> Kind:
+def _of_decimal() -> StateKind:
     def put(value: decimal.Context) -> None:
         decimal.setcontext(value.copy())
 
     def words(value: decimal.Context, than: decimal.Context) -> str:
         return f"decimal precision {value.prec}" if value.prec != than.prec else "another decimal context"
 
-    return Kind("decimal context", lambda: decimal.getcontext().copy(), put, words, _same_decimal)
+    return StateKind("decimal context", lambda: decimal.getcontext().copy(), put, words, _same_decimal)
 
 
 def _put_collector(value: tuple[bool, tuple[int, int, int]]) -> None:
@@ -620,12 +623,12 @@ def _settings(context: decimal.Context) -> tuple[object, ...]:
     return context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp, traps
 
 
-def _of_numpy(numpy: Any) -> list[Kind]:
+def _of_numpy(numpy: Any) -> list[StateKind]:
     def words(value: dict[str, str], than: dict[str, str]) -> str:
         changed = ", ".join(f"{name}={value[name]!r}" for name in value if value[name] != than[name])
         return f"NumPy error handling {changed}"
 
-    return [Kind("NumPy error handling", numpy.geterr, lambda value: numpy.seterr(**value), words)]
+    return [StateKind("NumPy error handling", numpy.geterr, lambda value: numpy.seterr(**value), words)]
 
 
 # ---- random numbers ----------------------------------------------------------------------------------------------
@@ -633,7 +636,7 @@ def _of_numpy(numpy: Any) -> list[Kind]:
 _OF_CPU = ("torch generator", "Python generator", "NumPy generator")
 
 
-def generators() -> list[Kind]:
+def generators() -> list[StateKind]:
     """The generators that code draws from unless it says otherwise; an accelerator's where one is in use already."""
     import torch
 
@@ -651,9 +654,9 @@ def generators() -> list[Kind]:
     return found
 
 
-def _generator(name: str, read: Callable[[], Any], put: Callable[[Any], object], same: Any) -> Kind:
+def _generator(name: str, read: Callable[[], Any], put: Callable[[Any], object], same: Any) -> StateKind:
     apart = outside_modes()
-    return Kind(name, apart(read), apart(put), lambda value, than: name, apart(same), role="generator")
+    return StateKind(name, apart(read), apart(put), lambda value, than: name, apart(same), role="generator")
 
 
 def _same_numpy(one: Any, other: Any) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 
-class Kind(str):
+class ColumnType(str):
     """The dtype of a column, and what rows that become one make of it: of several cycles, or of several calls.
 
     Attributes:
@@ -30,10 +30,10 @@ class Kind(str):
         return made
 
 
-_TEXT, _COUNT, _MAYBE, _SECONDS, _FLAG = map(Kind, ("object", "int64", "Int64", "float64", "bool"))
-_key, _sum, _max, _first = (functools.partial(Kind, combined=how) for how in ("key", "sum", "max", "first"))
+_TEXT, _COUNT, _MAYBE, _SECONDS, _FLAG = map(ColumnType, ("object", "int64", "Int64", "float64", "bool"))
+_key, _sum, _max, _first = (functools.partial(ColumnType, combined=how) for how in ("key", "sum", "max", "first"))
 
-LINE_COLUMNS: dict[str, Kind] = {
+LINE_COLUMNS: dict[str, ColumnType] = {
     "cell": _first(_MAYBE),  # n of In[n]; NA for a file
     "line": _key(_MAYBE),  # 1-based, as shown; NA in the row "not attributed"
     "source": _first(_TEXT),  # text of the line
@@ -59,7 +59,7 @@ LINE_COLUMNS: dict[str, Kind] = {
     "fraction_of_peak": _first(_SECONDS),  # of the roof that its ops reached, weighted by their time
 }
 
-OP_COLUMNS: dict[str, Kind] = {
+OP_COLUMNS: dict[str, ColumnType] = {
     "op": _key(_TEXT),
     "input_shapes": _key(_TEXT),  # text as torch prints it, "[[3, 4], []]"
     "input_dtypes": _key(_TEXT),
@@ -84,7 +84,7 @@ OP_COLUMNS: dict[str, Kind] = {
     "fraction_of_peak": _first(_SECONDS),
 }
 
-MEMORY_COLUMNS: dict[str, Kind] = {
+MEMORY_COLUMNS: dict[str, ColumnType] = {
     "time": _SECONDS,  # since the body was entered
     "bytes": _COUNT,  # held by torch on the device after this change, above the total at the start
     "device": _TEXT,
@@ -98,7 +98,7 @@ MEMORY_COLUMNS: dict[str, Kind] = {
     "thread": _COUNT,
 }
 
-ARGUMENT_COLUMNS: dict[str, Kind] = {
+ARGUMENT_COLUMNS: dict[str, ColumnType] = {
     "op": _TEXT,
     "overload": _TEXT,  # "dim_IntList" of aten::sum.dim_IntList; empty for the default one
     "input_shapes": _TEXT,
@@ -108,7 +108,7 @@ ARGUMENT_COLUMNS: dict[str, Kind] = {
     "seen": _COUNT,
 }
 
-HOLDER_COLUMNS: dict[str, Kind] = {
+HOLDER_COLUMNS: dict[str, ColumnType] = {
     "block": _MAYBE,  # number of the block, as in MEMORY_COLUMNS; NA: it was there before the body
     "device": _TEXT,
     "bytes": _COUNT,  # of the storage
@@ -120,7 +120,7 @@ HOLDER_COLUMNS: dict[str, Kind] = {
     "limit": _MAYBE,  # how many things a container on the way may hold; NA: no limit
 }
 
-ALIVE_COLUMNS: dict[str, Kind] = {
+ALIVE_COLUMNS: dict[str, ColumnType] = {
     "device": _TEXT,
     "cell": _MAYBE,
     "line": _MAYBE,  # the line that allocated the blocks
@@ -134,7 +134,7 @@ ALIVE_COLUMNS: dict[str, Kind] = {
     "since": _SECONDS,  # when the first of them was allocated
 }
 
-PEAK_COLUMNS: dict[str, Kind] = {
+PEAK_COLUMNS: dict[str, ColumnType] = {
     "device": _TEXT,
     "part": _TEXT,  # parameters, buffers, gradients, optimizer state, activations, results, temporaries, from before
     "bytes": _COUNT,
@@ -144,7 +144,7 @@ PEAK_COLUMNS: dict[str, Kind] = {
     "line": _MAYBE,  # that allocated most of it
 }
 
-FRAME_COLUMNS: dict[str, Kind] = {
+FRAME_COLUMNS: dict[str, ColumnType] = {
     "parent": _COUNT,  # row of the caller, which comes before; -1 for the root of a thread
     "kind": _key(_TEXT),  # thread, function, line, module, op, or python (a record_function range)
     "name": _key(_TEXT),  # In[3]:4, the name of the function, module, op or range
@@ -167,7 +167,7 @@ FRAME_COLUMNS: dict[str, Kind] = {
     "input_shapes": _key(_TEXT),  # of an op
 }
 
-MODULE_COLUMNS: dict[str, Kind] = {
+MODULE_COLUMNS: dict[str, ColumnType] = {
     "name": _TEXT,  # as the user would write it, model.layer1.0; its class where no variable leads to it
     "parent": _COUNT,  # row of the module that called it; -1 for none
     "calls": _COUNT,  # also by a backward pass: a checkpoint calls its module again
@@ -179,7 +179,7 @@ MODULE_COLUMNS: dict[str, Kind] = {
     "freed": _MAYBE,
 }
 
-WORKER_COLUMNS: dict[str, Kind] = {
+WORKER_COLUMNS: dict[str, ColumnType] = {
     "worker": _COUNT,  # 0, 1, ... in the order of their process ids
     "cell": _MAYBE,
     "line": _MAYBE,  # NA while the worker waits for the loop
@@ -189,7 +189,7 @@ WORKER_COLUMNS: dict[str, Kind] = {
     "share": _SECONDS,  # of what was sampled of this worker
 }
 
-PYTHON_COLUMNS: dict[str, Kind] = {
+PYTHON_COLUMNS: dict[str, ColumnType] = {
     "parent": _COUNT,  # row of the caller, which comes before; -1 for the root, the profiled code itself
     "function": _key(_TEXT),  # qualified; a method has the class that defines it
     "cell": _key(_MAYBE),  # n of In[n]; NA for a file
@@ -208,7 +208,7 @@ PYTHON_COLUMNS: dict[str, Kind] = {
     "self_waiting_time": _sum(_SECONDS),  # the part of self_time that is waiting
 }
 
-COMPILATION_COLUMNS: dict[str, Kind] = {
+COMPILATION_COLUMNS: dict[str, ColumnType] = {
     "compile_id": _TEXT,  # the compiler's own number, 3/2: frame 3, third compilation
     "function": _TEXT,
     "cell": _MAYBE,
@@ -226,7 +226,7 @@ COMPILATION_COLUMNS: dict[str, Kind] = {
     "fell_back": _TEXT,  # why the function runs as it is, not compiled; None where it does not
 }
 
-GRAPH_BREAK_COLUMNS: dict[str, Kind] = {
+GRAPH_BREAK_COLUMNS: dict[str, ColumnType] = {
     "cell": _first(_MAYBE),
     "line": _key(_MAYBE),
     "file": _key(_TEXT),
@@ -236,7 +236,7 @@ GRAPH_BREAK_COLUMNS: dict[str, Kind] = {
     "count": _sum(_COUNT),  # how often something was compiled that breaks there
 }
 
-LOOP_COLUMNS: dict[str, Kind] = {
+LOOP_COLUMNS: dict[str, ColumnType] = {
     "step": _MAYBE,  # of the loop, from 0; NA for what ran outside of its steps
     "phase": _TEXT,  # one of loops.phases.PHASES
     "seconds": _SECONDS,  # of the thread that runs the loop; those of a step add up to it
@@ -254,7 +254,7 @@ LOOP_COLUMNS: dict[str, Kind] = {
     "mode": _TEXT,  # of `forward` and `optimizer`: words of loops.modes; else None
 }
 
-PROFILE_TABLES: dict[str, dict[str, Kind]] = {
+PROFILE_TABLES: dict[str, dict[str, ColumnType]] = {
     "lines": LINE_COLUMNS,
     "ops": OP_COLUMNS,
     "memory": MEMORY_COLUMNS,
@@ -269,8 +269,8 @@ PROFILE_TABLES: dict[str, dict[str, Kind]] = {
 """Field of a `Profile` -> the columns of its table."""
 
 
-def combined_by(columns: Mapping[str, Kind], how: str) -> list[str]:
-    """The columns of which rows that become one make this, see `Kind`."""
+def combined_by(columns: Mapping[str, ColumnType], how: str) -> list[str]:
+    """The columns of which rows that become one make this, see `ColumnType`."""
     return [name for name, kind in columns.items() if kind.combined == how]
 
 

@@ -31,7 +31,7 @@ from .line_events import Callers
 from .options import Action, ProfileOptions
 from .profile import Profile
 from .recorder import RecordedRun, torch_threads
-from .schema import GRAPH_BREAK_COLUMNS, LINE_COLUMNS, OP_COLUMNS, Kind, combined_by, frame_of
+from .schema import GRAPH_BREAK_COLUMNS, LINE_COLUMNS, OP_COLUMNS, ColumnType, combined_by, frame_of
 from .trace import one_after_the_other
 
 # ---- steps -----------------------------------------------------------------------------------------------------------
@@ -557,7 +557,7 @@ def sum_of_cycles(
     return replace(cycles[0], **{**values, **known})
 
 
-def _combined(frames: Sequence[pd.DataFrame], columns: Mapping[str, Kind]) -> pd.DataFrame:
+def _combined(frames: Sequence[pd.DataFrame], columns: Mapping[str, ColumnType]) -> pd.DataFrame:
     """One row for all that are alike in the keys of ``columns``; what is NA in each of them stays NA."""
     filled = [frame for frame in frames if len(frame)]
     if not filled:

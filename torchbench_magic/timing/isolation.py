@@ -16,7 +16,7 @@ from torchbench_magic import units
 from torchbench_magic.process.code import codes_within, names_by
 from torchbench_magic.process.held import ABSENT, is_module, is_plain_tensor
 from torchbench_magic.process.reach import Found, ReachedObject, dict_of, is_users_class, is_users_module
-from torchbench_magic.process.settings import Kind, ProcessState, Role, in_words
+from torchbench_magic.process.settings import ProcessState, Role, StateKind, in_words
 from torchbench_magic.results import Doubt
 
 from .written_objects import Keyed, always, of_class, of_dict, of_function, places_of
@@ -383,7 +383,7 @@ _SILENT = ("generator", "gradient")
 """Roles of which an alternative has its own, and nothing is said."""
 
 
-def gradients_of(tensors: Sequence[Any]) -> Kind:
+def gradients_of(tensors: Sequence[Any]) -> StateKind:
     """The gradients of tensors; the same where they have, or lack, one."""
 
     def put(values: Sequence[Any]) -> None:
@@ -396,7 +396,7 @@ def gradients_of(tensors: Sequence[Any]) -> Kind:
         return [each is None for each in one] == [each is None for each in other]
 
     read = lambda: [tensor.grad for tensor in tensors]
-    return Kind("gradients", read, put, lambda value, than: "gradients", same, role="gradient")
+    return StateKind("gradients", read, put, lambda value, than: "gradients", same, role="gradient")
 
 
 class Isolation:
@@ -408,7 +408,7 @@ class Isolation:
         more: kinds of what this run's code reaches, with the values that setup left.
     """
 
-    def __init__(self, notebook: ProcessState, threads: int, more: Sequence[Kind] = ()) -> None:
+    def __init__(self, notebook: ProcessState, threads: int, more: Sequence[StateKind] = ()) -> None:
         self._kinds = (*notebook.kinds, *more)
         self._base = ProcessState(self._kinds)
         self._found = [*notebook.values, *self._base.values[len(notebook.values) :]]  # by the run, before its setup
