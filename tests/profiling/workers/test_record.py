@@ -226,7 +226,7 @@ from {__name__} import DataLoader, Killed, LOOP, profile
 try:
     profile(LOOP, globals=dict(loader=DataLoader(Killed(), num_workers=1)))
 except RuntimeError as error:
-    print(error, [name for name in os.listdir(tempfile.gettempdir()) if not name.startswith("pymp-")])  # Python's own
+    print(error, [name for name in os.listdir(tempfile.gettempdir()) if "torchbench" in name])  # torch leaves its own
 """
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, env=environment)
