@@ -9,6 +9,7 @@ import itertools
 import linecache
 import re
 import sys
+from collections import OrderedDict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -463,3 +464,27 @@ def test_of_many_containers_a_bounded_number_of_items_is_compared(monkeypatch: p
     many[7].reverse()
     after = work_state.state_of(reached, share)
     assert [label for label in before if before[label] != after[label] and after[label].kind == "list"] != []
+
+
+def test_an_ordered_dict_is_put_back_with_its_order_of_its_own() -> None:
+    """``dict.clear`` would leave its order as it was, and reading it would raise from then on."""
+    kept_in_order = OrderedDict.fromkeys("abc")
+    reached = work_state.reach({"oc": kept_in_order}, ["oc"], [])
+    kept = work_state.Kept(reached)
+    kept_in_order.popitem(last=False)
+    kept_in_order["d"] = None
+    put_backs = kept.put_backs(["oc"], reached)
+    assert put_backs is not None
+    for put_back, order in zip(put_backs, ("abc", "bcd"), strict=True):
+        put_back()
+        assert "".join(kept_in_order) == order
+    kept_in_order.move_to_end("b")
+    assert "".join(kept_in_order) == "cdb"
+
+
+@pytest.mark.parametrize("value", [torch.ones(64), np.ones(64)])
+def test_what_has_another_shape_now_is_not_put_back(value: Any) -> None:
+    reached = work_state.reach({"z": value}, ["z"], [])
+    kept = work_state.Kept(reached)
+    value.resize_(32) if isinstance(value, torch.Tensor) else value.resize(32, refcheck=False)
+    assert kept.put_backs(["z"], reached) is None

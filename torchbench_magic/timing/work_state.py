@@ -334,7 +334,8 @@ class Kept:
         """What brings the state before the first call back, and what brings the present one, of these labels; None
         where none of them can be put back."""
         labels = [*labels]
-        held = {k: self._held[k] for k in labels if k in self._held and k in now and now[k].value is self._held[k][0]}
+        same = {k: self._held[k] for k in labels if k in self._held and k in now and now[k].value is self._held[k][0]}
+        held = {k: (value, content) for k, (value, content) in same.items() if _fits(value, content)}
         moved = [self._variables[k] for k in labels if k in self._variables]
         moved = [(home, name, then) for home, name, then in moved if home.get(name, ABSENT) is not then]
         within = {k for k in self._copies if any(_is_within(label, k) for label in labels)}
@@ -397,6 +398,13 @@ def _content(value: Any) -> Any:
     return None
 
 
+def _fits(value: Any, kept: Any) -> bool:
+    """Whether values can be put back where they were: no tensor or array has another shape now."""
+    if issubclass(type(value), np.ndarray):
+        return bool(value.shape == kept.shape)
+    return not is_plain_tensor(value) or bool(value.shape == kept[0].shape)
+
+
 def _put(value: Any, kept: Any) -> None:
     import torch
 
@@ -417,8 +425,9 @@ def _put(value: Any, kept: Any) -> None:
         value.append(0)  # makes room to grow, as what grew has: else the next call would have all of it copied
         value.pop()
     elif type(value) in _DICTS:
-        dict.clear(value)
-        dict.update(value, kept)
+        kind = OrderedDict if type(value) is OrderedDict else dict  # it keeps its order beside; a counter would add up
+        kind.clear(value)
+        kind.update(value, kept)
     else:
         value.clear()
         (value.extend if type(value) is deque else value.update)(kept)
