@@ -110,6 +110,13 @@ def test_a_loop_that_waits_for_its_loader_is_input_bound() -> None:
     assert found.text.startswith("`In[1]:2` waits for input, up to 500 ms")
 
 
+def test_two_lines_that_wait_for_input_are_said_together() -> None:
+    place = {"cell": 1, "line": 9, "file": "<cell>", "source_id": "ab"}
+    second = [{"step": at, "phase": "input", "seconds": 0.03, "calls": 1, **place} for at in range(10)]
+    (found,) = profile_of([*rows(10, {"input": 0.05}), *second]).insights
+    assert found.text.startswith("`In[1]:2` and 1 more line wait for input, up to 800 ms")
+
+
 @pytest.mark.parametrize(
     "profile",
     [

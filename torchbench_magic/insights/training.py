@@ -27,7 +27,7 @@ from torchbench_magic.profiling.sources import call_name, place_in
 from torchbench_magic.profiling.trace import Trace, busy_stretches, host_waits
 from torchbench_magic.results import CodeLine, Cure, Insight
 
-from .evidence import ALIKE, LEAST_SECONDS, LEAST_SHARE, line_named, recorded_lines, stake_text
+from .evidence import ALIKE, LEAST_SECONDS, LEAST_SHARE, line_named, places_text, recorded_lines, stake_text
 
 # ---- loop_facts ------------------------------------------------------------------------------------------------------
 # What the kinds of a training loop share: its steps, the lines of its phases, and when nothing may be said of it.
@@ -215,6 +215,7 @@ LEAST_UNEXPLAINED = 0.3
 """Where no line of a data set, no busy workers and no start of workers was seen that keeps the batch, it may be ready,
 and what the loop spends is taking it over from another process."""
 _MOST = 0.5  # of the input: from which on the line that has it is said
+_ALL = 0.9  # from which on a line is said alone
 _ONCE = ", or, if it gives the same each time, do it once, before the loop."
 _SHARED_OUT = "An `IterableDataset` must give each worker its own part (`get_worker_info`)."
 _IN_WORKERS = f"Load in workers, in parallel with the loop. {_SHARED_OUT}"
@@ -257,7 +258,8 @@ def input_bound(profile: Profile) -> list[Insight]:
     where = lines[0][0]
     is_outside = float(rows["loader_seconds"].fillna(rows["seconds"]).sum()) < _MOST * waited
     said, cures = _why(work, inner, inner_share, restarts=restarts, is_outside=is_outside)
-    text = f"`{where}` waits for input, {stake_text(seconds, wall, facts.wall)}{said}."
+    wait = f"`{where}` waits" if lines[0][1] >= _ALL * waited else f"{places_text(tuple(at for at, _ in lines))} wait"
+    text = f"{wait} for input, {stake_text(seconds, wall, facts.wall)}{said}."
     evidence: dict[str, object] = {
         "steps": facts.steps,
         "seconds_of_input": waited,

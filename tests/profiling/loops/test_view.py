@@ -55,6 +55,12 @@ def test_where_mean_and_median_differ_both_are_said_and_shares_are_of_the_mean()
     assert plain(document(profile_of(rows(20))).sentence).startswith("a step takes 33.5 ms: ")
 
 
+@pytest.mark.parametrize(("seconds", "said"), [(0.006, "backward pass, 77 % of it at"), (0.0001, "backward pass at")])
+def test_a_line_that_has_not_all_of_a_phase_is_said_with_its_share(seconds: float, said: str) -> None:
+    other = [{"step": at, "phase": "backward", "seconds": seconds, "calls": 1, **SAVED} for at in range(20)]
+    assert f" is the {said} In[1]:5" in sentence_of(profile_of([*rows(20), *other]))
+
+
 def looked(*looks: tuple[int | None, int], seconds: float = 0.04) -> Profile:
     """20 steps, most of each in `other`, which is on these lines by so many looks; the rest of it no look saw."""
     other = {"phase": "other", "calls": 0, "cell": 1, "file": "<cell>"}

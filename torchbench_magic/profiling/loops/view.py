@@ -48,6 +48,7 @@ _MOST_WORKERS = 8  # that are named one by one
 _ALIKE = 0.05  # of the mean: a median that is as near to it may stand for it
 _OUTSIDE = 0.1  # of the wall time: from which on it is said that no step has it
 _MOST_OF_PHASE = 0.5  # of a phase: from which on its line is said in the sentence
+_ALL_OF_PHASE = 0.9  # from here on without its share
 
 
 def loop_clause(profile: Profile) -> Iterator[Phrase]:
@@ -64,7 +65,7 @@ def loop_clause(profile: Profile) -> Iterator[Phrase]:
         yield Phrase(f"a step takes {units.seconds_text(usual)}: ")
     yield Phrase(f"{units.percent(top.share)} % {_WORDS[top.phase]}")
     if (where := _said_place(profile, top)) is not None:
-        yield Phrase(" at ")
+        yield Phrase(" at " if top.line_share >= _ALL_OF_PHASE else f", {units.percent(top.line_share)} % of it at ")
         yield code(where)
     for outlier in _outliers(profile)[:1]:
         yield Phrase("; ")
