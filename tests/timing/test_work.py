@@ -167,14 +167,14 @@ CELLS = [
         "clock.wait(0 if ready.is_set() else 5000)\nready.set()",
     ),
     (
-        "time",
-        "it took less than 20.0 µs, later ones wait for 5.0. ms; `slots._value` was 3, then 0",
+        "waits",
+        "the first took less than 20.0 µs, later ones 5.0. ms; `slots._value` was 3, then 0",
         "import threading; slots = threading.Semaphore(3)",
         "clock.wait(0 if slots.acquire(blocking=False) else 5000)",
     ),
     (
-        "time",
-        "it took less than 20.0 µs, later ones wait for 5.0. ms",
+        "waits",
+        "the first took less than 20.0 µs, later ones 5.0. ms",
         "import threading; lock = threading.Lock()",
         "clock.wait(0 if lock.acquire(blocking=False) else 5000)",
     ),

@@ -81,6 +81,7 @@ FAR = 20.0
 _LARGE = 1e15
 """A number that is not shown any more."""
 PUT_BACK, GROWN = "put-back", "grown"
+_DID_MORE = "The first call{} did more than later ones, or other work"
 VALUE = "__tb_value"
 """The name that the value of the code is bound to in a recorded call."""
 _COMPILER = os.path.join("torch", "_dynamo", "eval_frame.py")
@@ -396,7 +397,7 @@ class Finding:
 
     Attributes:
         how: "less", later calls lack work; "more", each call does more; "fed", calls lack what another alternative
-            leaves; "part", "time": a doubt only; `PUT_BACK` and `GROWN`: no doubt of the times.
+            leaves; "part", "time", "waits": a doubt only; `PUT_BACK` and `GROWN`: no doubt of the times.
         evidence: a clause.
     """
 
@@ -414,7 +415,8 @@ class Finding:
             clause = f"{self.evidence}{f' (`{name}`)' if name else ''}"
             way = "To time calls that go on from each other, keep the value in an object: that is not put back."
             return Doubt(self.how, f"{clause}.", way if self.how == PUT_BACK else "", {"name": name, "clause": clause})
-        text = f"The first call{of} did more than later ones, or other work: {self.evidence}."
+        what = "Later calls{} wait where the first one did not" if self.how == "waits" else _DID_MORE
+        text = f"{what.format(of)}: {self.evidence}."
         way = "If the times are to include it, create or fill it in the code, or give `--restore`."
         return Doubt("other-work", text, way, {"name": name, "how": self.how, "evidence": self.evidence})
 
@@ -859,7 +861,7 @@ class Probe:
         """Whether calls wait for what the first one still found, as those of a lock that nobody releases."""
         took = max(self._first.wall, NOISE)
         walls, last = [self._works[-1].wall], self._works[-1]
-        if self._first.wall > WAITED or last.wall < max(FAR * took, WAITED) or last.cpu > last.wall / 10:
+        if last.wall < max(FAR * took, WAITED) or last.cpu > last.wall / 10:
             return None
         for _ in range(4 if last.wall < self.long / 10 else 2):  # it may have been chance
             wall, cpu = yield BlockRequest(self.block, 0, 1, is_tried=True)
@@ -869,7 +871,7 @@ class Probe:
                 return None
         first = seconds_text(took) if took > NOISE else f"less than {seconds_text(NOISE)}"
         cause = self._cause(self._moving or self._settled)
-        return Finding("time", f"it took {first}, later ones wait for {seconds_text(min(walls))}{cause}")
+        return Finding("waits", f"the first took {first}, later ones {seconds_text(min(walls))}{cause}")
 
     def _cause(self, labels: Sequence[str]) -> str:
         """The likely reason, of what the first call left changed: a switch, a size, a value."""
