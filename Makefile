@@ -12,14 +12,19 @@ unexport OMP_NUM_THREADS MKL_NUM_THREADS PYTHONPATH PYTHONDONTWRITEBYTECODE
 # Two files at a time, in another order each time (its seed is printed): no test asserts a time or shares a place.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-slow soak test-newest test-matrix lint bench lab notebooks dist constraints debian clean
+.PHONY: demo test rewritten test-slow soak test-newest test-matrix lint bench lab notebooks dist constraints debian clean
 
 demo: .venv/for-demo ## run the quickstart in a session of its own, print its tables, write the html
 	@echo "Running examples/01_quickstart.ipynb, cell by cell: about a minute."
 	@$(PY) -m torchbench_magic demo
 
-test: debian lint ## lint, all that is determined, and one of each real component; five minutes
+test: debian .venv/for-tests ## lint, all that is determined, and one of each real component; five minutes
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint rewritten
 	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE)
+
+# What pytest makes of the tests' assertions takes half a minute where none of it is kept: not once for each worker.
+rewritten: .venv/for-tests
+	@$(PY) -m pytest --collect-only -q -p no:randomly > .venv/collected.txt || { cat .venv/collected.txt; exit 1; }
 
 test-slow: debian .venv/for-slow-tests ## the rest: with a real kernel, browser, compiler, valgrind or cluster
 	$(PY) -m pytest -m slow $(SIDE_BY_SIDE)

@@ -660,7 +660,7 @@ def test_a_text_that_grows_takes_the_verdict_and_one_that_changes_does_not() -> 
 
     def said(body: str) -> list[tuple[object, object]]:
         bodies = {"a": "clock.work(500)", "b": body}
-        return hows(timed(FakeClock(), bodies, names={"log": Log()}, number=1, repeat=40))
+        return hows(timed(FakeClock(), bodies, names={"log": Log()}, number=1, repeat=40, min_run_time=0.02))
 
     assert said("clock.work(10 + len(log.text) / 10)\nlog.text = log.text + 'x' * 1000") == ["more"]
     assert said("clock.work(10)\nlog.text = str(len(log.text))") == []
