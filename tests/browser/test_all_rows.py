@@ -191,3 +191,24 @@ def test_the_widget_holds_all_rows_of_fifty_thousand(show: Open) -> None:
     sort(page, "allocated")
     first = pd.Series(ops_of(50_000).ops["allocated"]).idxmax()
     assert column(page, "operation")[0] == ops_of(50_000).ops["op"][first]
+
+
+SENT_LATER = """async ([esm, spec]) => {
+    let redraw;
+    const data = { spec: {}, state: {} };
+    const on = (name, act) => { if (name === "change:spec") redraw = act; };
+    const model = { on, off() {}, get: (name) => data[name] };
+    const made = await import(URL.createObjectURL(new Blob([esm], { type: "text/javascript" })));
+    made.default.render({ model, el: document.getElementById("host") });
+    data.spec = spec;
+    redraw();
+}"""
+
+
+@pytest.mark.slow
+def test_a_widget_that_is_drawn_before_its_rows_have_come_shows_them_then(opened: Open) -> None:
+    """A busy page reads what Python sends bit by bit."""
+    page = opened('<div id="host"></div>')
+    spec = document_json.as_dict(document_of(operations(ops_of(3))))
+    page.evaluate(SENT_LATER, [str(TableWidget._esm), spec])
+    expect(page.locator("#host .tb tbody tr.row")).to_have_count(3)

@@ -70,8 +70,10 @@ export default {
     };
     const redraw = () => {
       const before = host.shadowRoot, had = before?.activeElement?.matches("tr"), top = before?.querySelector(".pane")?.scrollTop ?? 0;
+      const spec = model.get("spec");
+      if (!spec.tables) return; // a busy page may draw the widget before it has read what Python sent next
       unmount();
-      unmount = mount(host, { ...model.get("spec"), selectable: true, state: structuredClone(model.get("state")) }, chosen);
+      unmount = mount(host, { ...spec, selectable: true, state: structuredClone(model.get("state")) }, chosen);
       const pane = host.shadowRoot.querySelector(".pane");
       if (pane) pane.scrollTop = top;
       if (had) host.shadowRoot.querySelector("tr[aria-selected=true]")?.focus({ preventScroll: true });
