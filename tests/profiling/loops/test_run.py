@@ -69,6 +69,20 @@ class Net(nn.Module):
         return self.inner(x)
 
 
+class LeavesGradientsOn(torch.optim.Optimizer):
+    """Calls its closure as it is called itself, with gradients on."""
+
+    def __init__(self, parameters: Any, lr: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+
+    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+        loss = closure()
+        for group in self.param_groups:
+            for each in group["params"]:
+                each.data.add_(each.grad, alpha=-group["lr"])
+        return loss
+
+
 def test_a_loop_that_makes_its_optimizer_in_each_step_has_steps(run: Runs) -> None:
     net = nn.Linear(4, 4)
 
@@ -292,6 +306,32 @@ def test_what_a_closure_runs_before_its_passes_is_not_the_optimizer_s(run: Runs)
     assert set(found["phase"]) <= {"other"}
     passes = int(parts.loc[parts["phase"] == "backward", "calls"].sum())
     assert made.options.phases or found["seconds"].sum() >= passes * 0.02
+    assert parts.loc[parts["phase"] == "other", "seconds"].sum() >= passes * 0.02
+    adds_up(made)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.LBFGS, torch.optim.SGD, LeavesGradientsOn])
+def test_a_closure_without_modules_is_other_code_and_backward(run: Runs, kind: type[torch.optim.Optimizer]) -> None:
+    weight = torch.ones(4, 1, requires_grad=True)
+    optimizer = kind([weight], lr=0.1)  # type: ignore[call-arg]
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        time.sleep(0.02)
+        loss = (torch.ones(4, 4) @ weight).square().mean()
+        loss.backward()
+        return loss
+
+    def train() -> None:
+        for _ in range(3):
+            optimizer.step(closure)
+
+    made = run(train)
+    parts = made.phases_by_line
+    passes = int(parts.loc[parts["phase"] == "backward", "calls"].sum())
+    assert passes >= steps_of(made) == 3
+    assert parts.loc[parts["phase"] == "other", "seconds"].sum() >= passes * 0.02
+    assert calls(made)["optimizer"].tolist() == [1, 1, 1]
     adds_up(made)
 
 

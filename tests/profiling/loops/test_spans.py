@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from types import FrameType
 
@@ -15,6 +15,7 @@ import pytest
 from torchbench_magic.profiling.loops import hooks, marks
 from torchbench_magic.profiling.loops.marks import (
     BACKWARD,
+    CLOSURE,
     FORWARD,
     INPUT,
     LOSS,
@@ -30,6 +31,7 @@ from torchbench_magic.profiling.loops.spans import (
     pieces_of,
     recognised_steps,
     spans_of,
+    with_closures,
     with_loop_heads,
 )
 from torchbench_magic.profiling.loops.table import Loop, PlaceNumbers, RecordedLines, SampledLines, loop_rows
@@ -286,6 +288,42 @@ def test_the_innermost_phase_has_the_time_but_within_a_backward_pass() -> None:
         (40, 60, BACKWARD),
         (60, 100, OPTIMIZER),
     ]
+
+
+def times_of(spans: Sequence[Span], end: int) -> dict[str, int]:
+    """ns of each phase, of one step."""
+    places = PlaceNumbers()
+    for line in range(CLOSURE + 1):
+        places.number("cell", line)
+    rows = loop_rows(Loop(spans, 0, end, places, NoLines(), [(0, end)]), {})
+    phases = phases_of(rows).set_index("phase")["seconds"] * 1e9
+    return {str(name): round(ns) for name, ns in phases.items() if ns}
+
+
+def test_what_a_closure_runs_is_not_the_optimizer_s_however_often_it_runs() -> None:
+    """Its time outside of phases is the loss before a backward pass that follows a module, else other code."""
+    functional = [(10, CLOSURE, -1), (40, BACKWARD, -1), (60, -BACKWARD, -1), (65, -CLOSURE, -1)]
+    modules = [(70, CLOSURE, -1), (75, FORWARD, -1), (80, -FORWARD, 0), (88, BACKWARD, -1), (90, -BACKWARD, -1)]
+    marks_ = marks_of((0, OPTIMIZER, -1), *functional, *modules, (92, -CLOSURE, -1), (100, -OPTIMIZER, ONE))
+    expected = {"forward": 5, "loss": 8, "backward": 22, "optimizer": 23, "other": 42}
+    assert times_of(spans_of(marks_), 100) == expected
+
+
+def test_a_closure_that_the_optimizer_does_not_tell_of_ends_with_its_backward_pass() -> None:
+    first = [(20, ZERO_GRAD, -1), (22, -ZERO_GRAD, -1), (40, BACKWARD, -1), (60, -BACKWARD, -1)]
+    again = [(70, ZERO_GRAD, -1), (71, -ZERO_GRAD, -1), (80, BACKWARD, -1), (90, -BACKWARD, -1)]
+    spans = spans_of(marks_of((0, OPTIMIZER, -1), *first, *again, (100, -OPTIMIZER, ONE)))
+    found = [(span.begin, span.end) for span in with_closures(spans) if span.phase == CLOSURE]
+    assert found == [(1, 60), (70, 90)]
+    expected = {"backward": 30, "optimizer": 1 + 10 + 10, "zero_grad": 3, "other": 19 + 18 + 9}
+    assert times_of(spans, 100) == expected
+
+
+@pytest.mark.parametrize("place", [OPTIMIZER, BACKWARD])
+def test_a_backward_pass_of_the_optimizer_s_own_is_no_closure(place: int) -> None:
+    """One that a library runs stands on the line that calls the step."""
+    spans = [Span(0, 100, OPTIMIZER, OPTIMIZER, ONE), Span(40, 60, BACKWARD, place, is_inner=True)]
+    assert any(span.phase == CLOSURE for span in with_closures(spans)) == (place != OPTIMIZER)
 
 
 def test_the_head_of_a_loop_is_input_unless_it_trains_or_is_of_the_model() -> None:

@@ -18,6 +18,7 @@ from torchbench_magic.units import count
 from .hooks import GRAD
 from .marks import (
     BACKWARD,
+    CLOSURE,
     COMPILED,
     FORWARD,
     INPUT,
@@ -70,7 +71,7 @@ class Span:
 
     Attributes:
         begin, end: Unix ns.
-        phase: number of the phase, as in `marks`.
+        phase: number of the phase, or `CLOSURE`, as in `marks`.
         place: number of its line; -1 for none.
         fact: number of the loader or the optimizer, or the flags of a module's call; -1 where there is none.
         is_inner: it ran within another phase.
@@ -144,6 +145,31 @@ def with_loop_heads(spans: Sequence[Span], heads: Iterable[Span]) -> list[Span]:
         return not inside and not (first < len(work) and work[first] < head.end)
 
     return sorted([*spans, *filter(is_apart, heads)], key=lambda span: (span.begin, -span.end))
+
+
+def with_closures(spans: Sequence[Span]) -> list[Span]:
+    """The spans, and the closures of steps whose optimizer told of none (it leaves gradients on): from the step's
+    beginning, or from the first phase after the closure before, to the end of a backward pass that no line of the
+    optimizer's own caller runs.
+
+    Args:
+        spans: by their beginning.
+    """
+    begins = [span.begin for span in spans]
+    found = []
+    for at, step in enumerate(spans):
+        if step.phase != OPTIMIZER or step.in_backward:
+            continue
+        inside = [each for each in spans[at + 1 : bisect_left(begins, step.end)] if not each.in_backward]
+        if any(each.phase == CLOSURE for each in inside):
+            continue
+        since: int | None = step.begin + 1  # the step begins first
+        for each in inside:
+            since = each.begin if since is None else since
+            if each.phase == BACKWARD and each.place != step.place:
+                found.append(Span(since, each.end, CLOSURE, -1, is_inner=True))
+                since = None
+    return sorted([*spans, *found], key=lambda span: (span.begin, -span.end)) if found else list(spans)
 
 
 def pieces_of(spans: Iterable[Span]) -> list[Span]:

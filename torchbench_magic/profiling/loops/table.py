@@ -19,7 +19,7 @@ from torchbench_magic.profiling.sources import CodeSources, ProfiledBody, place_
 from torchbench_magic.profiling.trace import Source, Trace
 
 from . import hooks, phases
-from .marks import BACKWARD, FORWARD, INPUT, LOSS, OPTIMIZER, STEP, WIDTH, LineSamples, LoopMarks, PlaceBook
+from .marks import BACKWARD, CLOSURE, FORWARD, INPUT, LOSS, OPTIMIZER, STEP, WIDTH, LineSamples, LoopMarks, PlaceBook
 from .phases import PHASES
 from .spans import (
     Leads,
@@ -30,6 +30,7 @@ from .spans import (
     recognised_steps,
     said_steps,
     spans_of,
+    with_closures,
     with_loop_heads,
 )
 
@@ -235,8 +236,8 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source]) -> pd.DataFrame:
     steps = recognised_steps(loop.spans, loop.end) if loop.steps is None else list(loop.steps)
     roles = _roles(loop.spans, Leads(loop.spans, steps))
     evaluated = evaluation_passes(loop.spans, steps)
-    with_closure = _steps_with_closure(loop.spans)
-    pieces = _without_loss(pieces_of(loop.spans))
+    # what a closure runs outside of phases is left as a gap: the loss, or other code
+    pieces = [piece for piece in pieces_of(with_closures(loop.spans)) if piece.phase != CLOSURE]
     sums: dict[_Key, _Sum] = defaultdict(_Sum)
     begins = [begin for begin, _ in steps]
     loaders = pieces_of(span for span in loop.spans if span.phase == INPUT and not span.is_head)
@@ -249,11 +250,6 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source]) -> pd.DataFrame:
             mode = _mode(piece, phases.EVALUATION if _is_within(piece, evaluated) else _role(piece, roles))
         mine = sums[number, PHASES[piece.phase - 1], piece.place, mode, False]
         mine.ns += piece.end - piece.begin
-        if piece.phase == OPTIMIZER and piece.end - piece.begin >= _DIVIDED and _is_within(piece, with_closure):
-            shares, seen = loop.lines.shares(piece.begin, piece.end), loop.lines.looks(piece.begin, piece.end)
-            for place in shares.keys() - {-1, piece.place}:  # lines of the closure
-                mine.ns -= shares[place]
-                sums[number, _OTHER, place, "", seen is not None].add(shares[place], place, seen)
         mine.calls += (piece.begin, piece.phase) in entered
         if piece.phase == INPUT:
             mine.loader_ns += _common(piece, loaders)
@@ -293,33 +289,6 @@ def _cut(pieces: Sequence[Span], steps: Sequence[tuple[int, int]]) -> Iterator[S
             yield replace(piece, begin=begin, end=edges[at])
             begin, at = edges[at], at + 1
         yield replace(piece, begin=begin)
-
-
-def _steps_with_closure(spans: Sequence[Span]) -> list[tuple[int, int]]:
-    """(begin, end) of each step of an optimizer in which a backward pass ran: it called a closure."""
-    passes = [span.begin for span in spans if span.phase == BACKWARD]
-    steps = [(span.begin, span.end) for span in spans if span.phase == OPTIMIZER]
-    return [step for step in steps if bisect_left(passes, step[1]) > bisect_left(passes, step[0])]
-
-
-def _without_loss(pieces: Sequence[Span]) -> list[Span]:
-    """The pieces but for those of an optimizer that lie between a forward pass and a backward pass within its step: its
-    closure runs there, and the gap that is left is the loss."""
-    left_out: set[int] = set()
-    held: list[int] = []  # pieces of the optimizer since the forward pass
-    after_forward, until = False, -1
-    for at, piece in enumerate(pieces):
-        if piece.begin != until or not (piece.is_inner or piece.phase == OPTIMIZER):
-            held, after_forward = [], False
-        until = piece.end
-        if piece.phase == OPTIMIZER:
-            held += [at] * after_forward
-            continue
-        if piece.phase == BACKWARD:
-            left_out.update(held)
-        after_forward = piece.is_inner and _is_after_forward(piece, after_forward)
-        held = held if after_forward else []
-    return [piece for at, piece in enumerate(pieces) if at not in left_out]
 
 
 def _gaps(pieces: Sequence[Span], steps: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int, bool]]:
