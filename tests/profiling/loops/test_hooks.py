@@ -21,7 +21,16 @@ from torchbench_magic.errors import OptionError
 from torchbench_magic.profiling import loops
 from torchbench_magic.profiling.loops import marks as marks_module
 from torchbench_magic.profiling.loops.hooks import TrainingHooks
-from torchbench_magic.profiling.loops.marks import BACKWARD, CLOSURE, FORWARD, INPUT, LOSS, OPTIMIZER, ZERO_GRAD, LoopMarks
+from torchbench_magic.profiling.loops.marks import (
+    BACKWARD,
+    CLOSURE,
+    FORWARD,
+    INPUT,
+    LOSS,
+    OPTIMIZER,
+    ZERO_GRAD,
+    LoopMarks,
+)
 from torchbench_magic.profiling.loops.spans import spans_of
 
 
