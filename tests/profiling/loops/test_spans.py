@@ -51,6 +51,9 @@ class NoLines:
     def looks(self, begin: int, end: int) -> None:
         return None
 
+    def added(self, begin: int, end: int) -> dict[int, float]:
+        return {}
+
 
 class Told:
     """Spans one after the other on a clock that is given: each phase takes as long as said, with 1 ns between."""
@@ -434,12 +437,15 @@ def test_without_steps_the_table_of_phases_is_empty() -> None:
 # Which line ran when: shares of a stretch, and the times at which loops got their next item.
 
 
-def recorded(nodes: list[int], parent: list[int], is_head: list[bool]) -> RecordedLines:
-    """Segments of 10 ns each, of nodes whose place is their number."""
+def recorded(
+    nodes: list[int], parent: list[int], is_head: list[bool], recording: Sequence[float] | None = None
+) -> RecordedLines:
+    """Segments of 10 ns each, of nodes whose place is their number, and this part of which recording added."""
     starts = 10 * np.arange(len(nodes), dtype=np.int64)
     places = np.arange(len(parent), dtype=np.int64)
     of_nodes = np.array(nodes, dtype=np.int64)
-    return RecordedLines(starts, of_nodes, places, np.array(parent), np.array(is_head), 10 * len(nodes))
+    parts = np.zeros(len(parent)) if recording is None else np.array(recording)
+    return RecordedLines(starts, of_nodes, places, np.array(parent), np.array(is_head), 10 * len(nodes), parts)
 
 
 def heads(lines: RecordedLines) -> list[tuple[int, int, int]]:
@@ -467,6 +473,23 @@ def test_the_shares_of_a_stretch_add_up_to_it() -> None:
     lines = recorded([1, 2, 1, 2], [-1, 0, 0], [False] * 3)
     assert lines.shares(5, 32) == {1: 15.0, 2: 12.0}
     assert lines.shares(12, 18) == {2: 6.0}
+
+
+def test_what_recording_added_to_a_stretch_is_by_the_lines_that_ran_in_it() -> None:
+    lines = recorded([1, 2, 1, 2], [-1, 0, 0], [False] * 3, [0.0, 0.5, 0.1])
+    assert lines.added(5, 32) == {1: 7.5, 2: pytest.approx(1.2)}
+    assert np.isnan(list(SampledLines([10, 1]).added(5, 15).values())).all()
+
+
+def test_each_phase_has_what_recording_added_to_it() -> None:
+    """10 ns of forward between two stretches of a line to which recording added nine tenths."""
+    lines = recorded([1] * 5 + [2] + [1] * 5, [-1, 0, 0], [False] * 3, [0.0, 0.9, 0.1])
+    places = PlaceNumbers()
+    for line in range(3):
+        places.number("cell", line)
+    rows = loop_rows(Loop([Span(50, 60, FORWARD, 2, 0)], 0, 110, places, lines, [(0, 110)]), {})
+    found = {row.phase: (row.seconds * 1e9, row.recording_seconds * 1e9) for row in rows.itertuples()}
+    assert found == {"forward": pytest.approx((10, 1)), "other": pytest.approx((100, 90))}
 
 
 def test_samples_divide_a_stretch_and_say_nothing_of_one_without() -> None:

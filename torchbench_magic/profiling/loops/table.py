@@ -64,6 +64,10 @@ class LinesSeen(Protocol):
         """Number of a place (-1: no line) -> looks that saw it; None where lines are known without looks."""
         ...
 
+    def added(self, begin: int, end: int) -> Mapping[int, float]:
+        """Number of a place (-1: no line) -> ns of the stretch that recording may have added; NaN: not known."""
+        ...
+
 
 class SampledLines:
     """From looks at the stack: a stretch in which nobody looked is not known.
@@ -85,6 +89,9 @@ class SampledLines:
         first, last = np.searchsorted(self._times, (begin, end))
         return Counter(self._places[first:last].tolist())
 
+    def added(self, begin: int, end: int) -> Mapping[int, float]:
+        return dict.fromkeys(self.shares(begin, end) or (-1,), float("nan"))
+
 
 @dataclass(frozen=True)
 class RecordedLines:
@@ -97,6 +104,7 @@ class RecordedLines:
         parent: int64 [nodes], the caller of each; -1 for none. It comes before.
         is_head: bool [nodes], it is the head of a ``for`` loop, where that gets its next item.
         end: Unix ns.
+        recording: float64 [nodes], the part of its time that recording may have added; NaN: not known.
     """
 
     starts: NDArray[np.int64]
@@ -105,9 +113,20 @@ class RecordedLines:
     parent: NDArray[np.int64]
     is_head: NDArray[np.bool_]
     end: int
+    recording: NDArray[np.float64]
 
     @classmethod
-    def of(cls, trace: Trace, sources: Mapping[str, Source], places: PlaceNumbers) -> RecordedLines:
+    def of(
+        cls,
+        trace: Trace,
+        sources: Mapping[str, Source],
+        places: PlaceNumbers,
+        added: NDArray[np.float64] | None = None,
+    ) -> RecordedLines:
+        """
+        Args:
+            added: seconds that recording is estimated to have added to each node; None: not known.
+        """
         mine = trace.segments[trace.segments["thread"] == 0]
         found, heads = [], []
         is_head: dict[tuple[str, int], bool] = {}
@@ -121,23 +140,36 @@ class RecordedLines:
                 is_head[key] = _is_head(sources.get(key[0]), line)
             found.append(places.number(*key))
             heads.append(is_head[key])
+        starts, nodes = mine["start"].to_numpy(np.int64), mine["node"].to_numpy(np.int64)
+        took = np.bincount(nodes, weights=np.diff(np.append(starts, trace.duration)), minlength=len(found))
+        added = np.full(len(found), np.nan) if added is None else added * 1e9
         return cls(
-            mine["start"].to_numpy(np.int64) + trace.begin,
-            mine["node"].to_numpy(np.int64),
+            starts + trace.begin,
+            nodes,
             np.array(found, dtype=np.int64),
             trace.nodes["parent"].to_numpy(np.int64),
             np.array(heads, dtype=bool),
             trace.begin + trace.duration,
+            np.divide(added, took, out=np.zeros(len(found)), where=took > 0),
         )
 
     def shares(self, begin: int, end: int) -> Mapping[int, float]:
+        lengths, nodes = self._cut(begin, end)
+        return self._by_place(lengths, nodes)
+
+    def added(self, begin: int, end: int) -> Mapping[int, float]:
+        lengths, nodes = self._cut(begin, end)
+        return self._by_place(lengths * self.recording[nodes], nodes)
+
+    def _cut(self, begin: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(ns, node) of each segment of a stretch."""
         first = max(int(np.searchsorted(self.starts, begin, side="right")) - 1, 0)
         last = int(np.searchsorted(self.starts, end, side="left"))
-        if last <= first:
-            return {}
         edges = np.clip(np.append(self.starts[first:last], end), begin, end)
-        lengths, places = np.diff(edges), self.place_of[self.nodes[first:last]]
-        sums = np.bincount(places + 1, weights=lengths)
+        return np.diff(edges), self.nodes[first:last]
+
+    def _by_place(self, ns: NDArray[np.float64 | np.int64], nodes: NDArray[np.int64]) -> Mapping[int, float]:
+        sums = np.bincount(self.place_of[nodes] + 1, weights=ns)
         return {int(at) - 1: float(sums[at]) for at in np.nonzero(sums)[0]}
 
     def looks(self, begin: int, end: int) -> None:
@@ -219,14 +251,16 @@ class Loop:
 @dataclass
 class _Sum:
     ns: float = 0.0
+    added: float = 0.0
     calls: int = 0
     inner: Counter[int] = field(default_factory=Counter)
     looks: Counter[int] | None = None
     loader_ns: int = 0
 
-    def add(self, ns: float, place: int, seen: Mapping[int, int] | None) -> None:
-        """What a place took, and how many looks saw it there."""
+    def add(self, ns: float, added: float, place: int, seen: Mapping[int, int] | None) -> None:
+        """What a place took, what recording added to that, and how many looks saw it there."""
         self.ns += ns
+        self.added += added
         if seen is not None:
             self.looks = (self.looks or Counter()) + Counter({place: seen.get(place, 0)})
 
@@ -250,6 +284,7 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source]) -> pd.DataFrame:
             mode = _mode(piece, phases.EVALUATION if _is_within(piece, evaluated) else _role(piece, roles))
         mine = sums[number, PHASES[piece.phase - 1], piece.place, mode, False]
         mine.ns += piece.end - piece.begin
+        mine.added += sum(loop.lines.added(piece.begin, piece.end).values())
         mine.calls += (piece.begin, piece.phase) in entered
         if piece.phase == INPUT:
             mine.loader_ns += _common(piece, loaders)
@@ -260,13 +295,16 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source]) -> pd.DataFrame:
             mine.inner.update({place: int(ns) for place, ns in inside.items() if place not in (-1, piece.place)})
     for begin, end, number, is_loss in _gaps(pieces, steps):
         shares = loop.lines.shares(begin, end) or {-1: float(end - begin)}
+        added = loop.lines.added(begin, end)
         if end - begin < _DIVIDED:
-            shares = {max(shares, key=lambda place: shares[place]): float(end - begin)}
+            place = max(shares, key=lambda place: shares[place])
+            shares, added = {place: float(end - begin)}, {place: sum(added.values())}
         seen = loop.lines.looks(begin, end)
         if seen is not None and len(shares) == 1:
             seen = dict.fromkeys(shares, sum(seen.values()))
         for place, ns in shares.items():
-            sums[number, _LOSS if is_loss else _OTHER, place, "", seen is not None].add(ns, place, seen)
+            mine = sums[number, _LOSS if is_loss else _OTHER, place, "", seen is not None]
+            mine.add(ns, added.get(place, 0.0), place, seen)
     return _table(sums, loop.places, sources)
 
 
@@ -383,6 +421,7 @@ def _table(sums: Mapping[_Key, _Sum], places: PlaceNumbers, sources: Mapping[str
             "step": None if step < 0 else step,
             "phase": phase,
             "seconds": sum_.ns / 1e9,
+            "recording_seconds": sum_.added / 1e9,
             "calls": sum_.calls,
             "cell": source.cell if source is not None else None,
             "line": line,
@@ -410,19 +449,21 @@ def recorded_loop(
     body: ProfiledBody,
     trace: Trace,
     known: Mapping[str, Source],
+    added: NDArray[np.float64] | None = None,
     between_steps: Sequence[tuple[int, int]] = (),
 ) -> tuple[pd.DataFrame, Mapping[str, Source]]:
     """(the table, sources by their id) of a run whose lines were recorded; its steps are as it said, where it did.
 
     Args:
         known: sources of its lines.
+        added: seconds that recording is estimated to have added to each node of the trace; None: not known.
         between_steps: what lies between its steps, where a schedule says them; see `RecordedRun`.
     """
     places = PlaceNumbers()
     numbers, texts = _numbers(marks.book, body, places)
     record, sources = _with_numbers(marks.record, numbers), {each.source_id: each for each in texts.of.values()}
     every = {**sources, **known}
-    lines = RecordedLines.of(trace, every, places)
+    lines = RecordedLines.of(trace, every, places, added)
     spans = spans_of(record)
     if spans or marks.record or between_steps:  # else a plain loop, of perhaps a million iterations
         spans = with_loop_heads(spans, lines.heads())
