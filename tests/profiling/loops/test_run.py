@@ -58,6 +58,8 @@ def adds_up(made: Profile) -> None:
     """Phases of a step add up to it, and steps to no more than the run."""
     assert made.phases["seconds"].ge(0).all()
     assert made.phases["seconds"].sum() <= made.wall_time * 1.001
+    added = made.phases_by_line["recording_seconds"]
+    assert added.isna().all() if made.options.phases else added.sum() <= made.lines["recording_time"].sum() * 1.001
 
 
 class Net(nn.Module):
