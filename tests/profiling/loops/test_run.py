@@ -441,8 +441,8 @@ def test_an_evaluation_in_one_line_is_outside_of_the_steps_or_what_a_step_did(ru
     (longest,) = outliers_of(parts, 1)
     assert (longest.step, longest.phase, longest.line - first) == (5, "evaluation", 7)
     text = str(made)
-    assert "18 forward passes" in text
-    assert "Evaluation outside of the steps" in text
+    assert "Evaluation outside of the steps: 18 forward passes" in text
+    assert "Evaluation within the loop: 9 forward passes" in text
 
 
 @COMPILED

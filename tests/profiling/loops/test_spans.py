@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from torchbench_magic.profiling.loops import hooks, marks
+from torchbench_magic.profiling.loops.hooks import GRAD
 from torchbench_magic.profiling.loops.marks import (
     BACKWARD,
     CLOSURE,
@@ -255,6 +256,63 @@ def test_a_loop_without_an_optimizer_has_no_steps() -> None:
 
 
 # ---- spans ----------------------------------------------------------------------------------------------------------
+
+
+def train_on(told: Told, line: int, number: int, *, loader: int | None = None) -> Told:
+    """Steps whose phases stand on lines of their own, from this one on; the loader is asked once more at their end."""
+    phases = [(ZERO_GRAD, -1), (FORWARD, GRAD), (BACKWARD, -1), (OPTIMIZER, ONE)]
+    for _ in range(number):
+        for phase, fact in [*([(INPUT, loader)] if loader else []), *phases]:
+            told.spans.append(Span(told.now + 1, told.now + 6, phase, line + phase, fact))
+            told.now += 6
+    if loader:
+        told.spans.append(Span(told.now + 1, told.now + 2, INPUT, line + INPUT, loader))
+        told.now += 2
+    return told
+
+
+@pytest.mark.parametrize("loader", [None, LOADER])
+@pytest.mark.parametrize("passes", [1, 6])
+def test_what_lies_between_two_loops_is_of_no_step(loader: int | None, passes: int) -> None:
+    told = train_on(Told(), 100, 5, loader=loader)
+    first = told.now - (1 if loader else 0)
+    evaluation = told.now
+    for _ in range(passes):
+        told.does((FORWARD, 50, 0))
+    second = told.now + 1
+    train_on(told, 200, 5, loader=loader)
+    steps = told.steps
+    assert len(steps) == 10
+    assert (steps[4][1], steps[5][0]) == (first, second)
+    assert all(end <= evaluation or begin > evaluation + 50 * passes for begin, end in steps)
+    assert [a[1] == b[0] for a, b in pairwise(steps)] == [True] * 4 + [False] + [True] * 4
+
+
+def test_lines_that_take_turns_are_of_one_loop() -> None:
+    told = Told()
+    for line in [100, 200] * 3:
+        train_on(told, line, 1).waits(20)
+    steps = told.steps
+    assert len(steps) == 6
+    assert all(a[1] == b[0] for a, b in pairwise(steps))
+
+
+@pytest.mark.parametrize("numbers", [(5, 1), (1, 5)])
+def test_a_single_step_on_a_line_of_its_own_is_part_of_the_loop_beside_it(numbers: tuple[int, int]) -> None:
+    told = Told()
+    for line, number in zip((100, 200), numbers, strict=True):
+        train_on(told, line, number).waits(20)
+    steps = told.steps
+    assert len(steps) == 6
+    assert all(a[1] == b[0] for a, b in pairwise(steps))
+
+
+def test_two_loops_that_follow_at_once_share_no_time() -> None:
+    """Gradients that the second one clears first are not the end of the first one's last step."""
+    told = train_on(train_on(Told(), 100, 3), 200, 3)
+    steps = told.steps
+    assert len(steps) == 6
+    assert all(a[1] <= b[0] for a, b in pairwise(steps))
 
 
 def marks_of(*given: tuple[int, int, int]) -> list[int]:

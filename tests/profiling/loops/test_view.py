@@ -22,6 +22,9 @@ from torchbench_magic.show.document import plain
 SAVED = {"cell": 1, "line": 9, "file": "<cell>", "source_id": "ab"}
 
 
+UNKNOWN = "which phase takes the most time is not known: with the profiler it is"
+
+
 def looped(steps: int = 20) -> Profile:
     late = {"step": 7, "phase": "other", "seconds": 0.3, "calls": 0, **SAVED}
     return profile_of([*rows(steps), late])
@@ -74,15 +77,9 @@ def slowed(other: float, recording: float, **took: float) -> Profile:
         (
             0.1,
             0.095,
-            "a step takes 134 ms with the profiler; which phase takes the most time is not known: with the profiler it"
-            " is other (75 %), without it probably backward",
+            f"a step takes 134 ms with the profiler; {UNKNOWN} other (75 %), without it probably backward",
         ),
-        (
-            0.1,
-            0.045,
-            "a step takes 134 ms with the profiler; which phase takes the most time is not known: with the profiler it"
-            " is other (75 %)",
-        ),
+        (0.1, 0.045, f"a step takes 134 ms with the profiler; {UNKNOWN} other (75 %)"),
         (0.03, 0.029, "a step takes 63.5 ms with the profiler; without it 41 to 60 % is the backward pass at In[1]:5"),
         (1.0, 0.15, "a step takes 1.03 s with the profiler; without it 95 to 97 % is other code at In[1]:9"),
         (0.9, 0.34, "a step takes 934 ms with the profiler; without it 60 to 96 % is other code at In[1]:9"),
@@ -95,8 +92,9 @@ def test_shares_of_phases_are_those_without_what_recording_added(other: float, r
 
 
 def test_a_share_that_may_be_the_same_without_recording_is_said_as_it_was_recorded() -> None:
-    added = {phase: {"recording_seconds": lambda _: 0.2 * USUAL[phase]} for phase in ("forward", "backward")}
-    said = sentence_of(profile_of(rows(20, **added)))
+    parts = profile_of(rows(20)).phases_by_line
+    added = parts["seconds"].where(parts["phase"].isin(["forward", "backward"]), 0.0) / 5
+    said = sentence_of(replace(profile_of(rows(20)), phases_by_line=parts.assign(recording_seconds=added)))
     assert said == "a step takes 33.5 ms with the profiler: 60 % is the backward pass at In[1]:5"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -280,20 +281,26 @@ def _outside(profile: Profile) -> Iterator[StyledText]:
 
 
 def _evaluated(profile: Profile) -> Iterator[StyledText]:
-    """The evaluation that is no part of a step, with its line with the most time."""
+    """The evaluation, with its line with the most time: what is no part of a step, and what counts for one."""
     parts = profile.phases_by_line
-    outside = parts[parts["step"].isna() & parts["mode"].notna()]
-    mine = outside[outside["mode"].map(lambda mode: EVALUATION in str(mode).split()).astype(bool)]
-    mine = mine[mine["line"].notna()].sort_values("seconds", ascending=False)
-    seconds = float(mine["seconds"].sum())
-    if seconds <= 0:
-        return
-    passes = units.count(int(mine["calls"].sum()))
-    yield (
-        Phrase(f"Evaluation outside of the steps: {passes} forward passes, {units.seconds_text(seconds)} in them, at "),
-        code(line_label(profile.sources, mine["source_id"].iloc[0], mine["line"].iloc[0])),
-        Phrase("." if len(mine) == 1 else " and other lines."),
-    )
+    is_evaluation = parts["mode"].map(lambda mode: EVALUATION in str(mode).split()).astype(bool)
+    every = parts[is_evaluation & parts["line"].notna()].sort_values("seconds", ascending=False)
+    for where, counts, mine in (
+        ("outside of the steps", "", every[every["step"].isna()]),
+        ("within the loop", ", counted in the step before it", every[every["step"].notna()]),
+    ):
+        seconds = float(mine["seconds"].sum())
+        if seconds <= 0:
+            continue
+        lines = mine.groupby(["source_id", "line"], sort=False)["seconds"].sum()
+        top: Any = lines.idxmax()
+        number = int(mine["calls"].sum())
+        passes = f"{units.count(number)} forward pass{'es' if number != 1 else ''}"
+        yield (
+            Phrase(f"Evaluation {where}: {passes}, {units.seconds_text(seconds)} in them, at "),
+            code(line_label(profile.sources, *top)),
+            Phrase(f"{'' if len(lines) == 1 else ' and other lines'}{counts}."),
+        )
 
 
 def _workers(profile: Profile) -> str:
