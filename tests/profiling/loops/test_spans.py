@@ -52,7 +52,10 @@ class NoLines:
     def looks(self, begin: int, end: int) -> None:
         return None
 
-    def added(self, begin: int, end: int) -> dict[int, float]:
+    def added(self, begin: int, end: int) -> float:
+        return 0.0
+
+    def added_by_place(self, begin: int, end: int) -> dict[int, float]:
         return {}
 
 
@@ -535,8 +538,12 @@ def test_the_shares_of_a_stretch_add_up_to_it() -> None:
 
 def test_what_recording_added_to_a_stretch_is_by_the_lines_that_ran_in_it() -> None:
     lines = recorded([1, 2, 1, 2], [-1, 0, 0], [False] * 3, [0.0, 0.5, 0.1])
-    assert lines.added(5, 32) == {1: 7.5, 2: pytest.approx(1.2)}
-    assert np.isnan(list(SampledLines([10, 1]).added(5, 15).values())).all()
+    assert lines.added_by_place(5, 32) == {1: 7.5, 2: pytest.approx(1.2)}
+    assert lines.added(5, 32) == pytest.approx(8.7)
+    assert lines.added(-9, 5) == lines.added(12, 17) * 5 == pytest.approx(2.5)
+    assert recorded([], [-1], [False]).added(0, 10) == 0
+    samples = SampledLines([10, 1])
+    assert np.isnan([samples.added(5, 15), *samples.added_by_place(5, 15).values()]).all()
 
 
 def test_each_phase_has_what_recording_added_to_it() -> None:

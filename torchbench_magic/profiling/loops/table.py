@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Protocol
 
@@ -64,8 +65,12 @@ class LinesSeen(Protocol):
         """Number of a place (-1: no line) -> looks that saw it; None where lines are known without looks."""
         ...
 
-    def added(self, begin: int, end: int) -> Mapping[int, float]:
-        """Number of a place (-1: no line) -> ns of the stretch that recording may have added; NaN: not known."""
+    def added(self, begin: int, end: int) -> float:
+        """ns of the stretch that recording may have added; NaN: not known."""
+        ...
+
+    def added_by_place(self, begin: int, end: int) -> Mapping[int, float]:
+        """The same by the number of a place (-1: no line)."""
         ...
 
 
@@ -89,8 +94,11 @@ class SampledLines:
         first, last = np.searchsorted(self._times, (begin, end))
         return Counter(self._places[first:last].tolist())
 
-    def added(self, begin: int, end: int) -> Mapping[int, float]:
-        return dict.fromkeys(self.shares(begin, end) or (-1,), float("nan"))
+    def added(self, begin: int, end: int) -> float:
+        return float("nan")
+
+    def added_by_place(self, begin: int, end: int) -> Mapping[int, float]:
+        return dict.fromkeys(self.shares(begin, end), float("nan"))
 
 
 @dataclass(frozen=True)
@@ -157,7 +165,21 @@ class RecordedLines:
         lengths, nodes = self._cut(begin, end)
         return self._by_place(lengths, nodes)
 
-    def added(self, begin: int, end: int) -> Mapping[int, float]:
+    def added(self, begin: int, end: int) -> float:
+        if not len(self.starts):
+            return 0.0
+        at = np.maximum(np.searchsorted(self.starts, (begin, end), side="right") - 1, 0)
+        since = np.maximum((begin, end) - self.starts[at], 0)
+        until = self._added_before[at] + since * self.recording[self.nodes[at]]
+        return float(until[1] - until[0])
+
+    @cached_property
+    def _added_before(self) -> NDArray[np.float64]:
+        """ns that recording may have added before each segment."""
+        lengths = np.diff(self.starts, append=self.end)
+        return np.append(0.0, np.cumsum(lengths * self.recording[self.nodes])[:-1])
+
+    def added_by_place(self, begin: int, end: int) -> Mapping[int, float]:
         lengths, nodes = self._cut(begin, end)
         return self._by_place(lengths * self.recording[nodes], nodes)
 
@@ -284,7 +306,7 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source]) -> pd.DataFrame:
             mode = _mode(piece, phases.EVALUATION if _is_within(piece, evaluated) else _role(piece, roles))
         mine = sums[number, PHASES[piece.phase - 1], piece.place, mode, False]
         mine.ns += piece.end - piece.begin
-        mine.added += sum(loop.lines.added(piece.begin, piece.end).values())
+        mine.added += loop.lines.added(piece.begin, piece.end)
         mine.calls += (piece.begin, piece.phase) in entered
         if piece.phase == INPUT:
             mine.loader_ns += _common(piece, loaders)
@@ -295,10 +317,12 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source]) -> pd.DataFrame:
             mine.inner.update({place: int(ns) for place, ns in inside.items() if place not in (-1, piece.place)})
     for begin, end, number, is_loss in _gaps(pieces, steps):
         shares = loop.lines.shares(begin, end) or {-1: float(end - begin)}
-        added = loop.lines.added(begin, end)
         if end - begin < _DIVIDED:
-            place = max(shares, key=lambda place: shares[place])
-            shares, added = {place: float(end - begin)}, {place: sum(added.values())}
+            shares = {max(shares, key=lambda place: shares[place]): float(end - begin)}
+        if len(shares) == 1:
+            added = dict.fromkeys(shares, loop.lines.added(begin, end))
+        else:
+            added = loop.lines.added_by_place(begin, end)
         seen = loop.lines.looks(begin, end)
         if seen is not None and len(shares) == 1:
             seen = dict.fromkeys(shares, sum(seen.values()))
