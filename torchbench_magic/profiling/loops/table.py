@@ -319,10 +319,8 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source]) -> pd.DataFrame:
         shares = loop.lines.shares(begin, end) or {-1: float(end - begin)}
         if end - begin < _DIVIDED:
             shares = {max(shares, key=lambda place: shares[place]): float(end - begin)}
-        if len(shares) == 1:
-            added = dict.fromkeys(shares, loop.lines.added(begin, end))
-        else:
-            added = loop.lines.added_by_place(begin, end)
+        lines, is_one = loop.lines, len(shares) == 1
+        added = {next(iter(shares)): lines.added(begin, end)} if is_one else lines.added_by_place(begin, end)
         seen = loop.lines.looks(begin, end)
         if seen is not None and len(shares) == 1:
             seen = dict.fromkeys(shares, sum(seen.values()))
