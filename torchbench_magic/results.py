@@ -283,7 +283,8 @@ class Insight:
         kind: one word, stable: tests and callers select by it.
         seconds: at stake: the most that a cure can save, by this run's own figures and without what recording is
             estimated to have added.
-        share: ``seconds`` of the wall time, less what recording is estimated to have added; 0 to 1.
+        share: ``seconds`` of the wall time, 0 to 1, as the text has it; where recording surely added a tenth or more to
+            that, of what is left.
         text: one sentence that names the line, with code in backticks.
         evidence: the facts behind it, plain values by name. What begins with ``seconds`` is in seconds, with ``share``
             a share of 1, with ``bytes`` in bytes; other numbers are counts.

@@ -140,12 +140,24 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
+_NO_SHARE = 0.005
+
+
 def percent(share: float | None, *, digits: int = 2) -> str:
     """A share of one as per cent without the sign: 0.016 -> ``1.6``; below 0.05 % ``<0.1``; from ten times on ``>999``,
     since more digits of a figure that is off by so much say nothing."""
     if share is not None and share >= 9.995:
         return ">999"
     return number(None if share is None else share * 100, Scale("%", 1.0, 1), digits=digits)
+
+
+def percent_range(low: float, high: float) -> str:
+    """``45 to 60``, ``45`` where both read so, and ``up to 60`` where the least is none in two digits; without the
+    sign."""
+    said = tuple(number(100 * share, Scale("%", 1.0, 0), digits=2) for share in (low, high))
+    if said[0] == said[1]:
+        return said[1]
+    return f"{said[0]} to {said[1]}" if low >= _NO_SHARE else f"up to {said[1]}"
 
 
 def decimals_apart(low: float, high: float) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import pickle
+import re
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import pandas as pd
 import pytest
 
 from tests.every_case import every_case
-from torchbench_magic import load_trace
+from torchbench_magic import load_trace, units
 from torchbench_magic.insights import outside_torch
 from torchbench_magic.insights.evidence import recorded_lines
 from torchbench_magic.profiling.profile import VOIDING, Profile
@@ -58,7 +59,8 @@ def test_many_small_operations_are_overhead_at_most_their_time_and_that_of_calli
     surely = 0.5 * 20_000 * (0.6e-6 + 0.5e-6)  # half of what 20 000 ops and lines are estimated to have cost
     assert insight.seconds == pytest.approx(0.09 - surely)
     whole = 0.5 * (20_101 * 0.5e-6 + 100 * 0.5e-6 + 20_100 * 0.6e-6)
-    assert insight.share == pytest.approx(insight.seconds / (profile.wall_time - whole))
+    assert whole < 0.1 * profile.wall_time
+    assert insight.share == pytest.approx(insight.seconds / profile.wall_time)
     assert insight.evidence["operations"] == 20_000
     assert insight.evidence["most_called"] == "aten::add"
     assert str(insight.places[0]) == "In[1]:3"
@@ -171,6 +173,21 @@ def test_the_per_cent_name_what_they_are_of_where_recording_added_to_the_wall_ti
     assert of in insight.text
     (little,) = loop("y = y + 1", SMALL).insights
     assert "% of the time)" in little.text
+    assert [share_said(each) for each in (insight, little)] == [units.percent(each.share) for each in (insight, little)]
+
+
+def share_said(insight: Insight) -> str:
+    """The per cent of what is at stake, in the insight's own sentence."""
+    said = re.search(r"\((\S+) % of the (?:time|at most)", insight.text)
+    assert said is not None, insight.text
+    return said[1]
+
+
+def test_the_share_of_an_insight_is_the_one_in_its_sentence() -> None:
+    """Of every recorded cell that has one with a time at stake."""
+    every = [each for case in SLOW for each in recorded(case).insights if "% of the" in each.text and each.seconds]
+    assert len({each.kind for each in every}) >= 5
+    assert [share_said(each) for each in every] == [units.percent(each.share) for each in every]
 
 
 def test_numpy_that_sorts_is_not_told_for_torch_would_be_slower() -> None:

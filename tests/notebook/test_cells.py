@@ -124,6 +124,51 @@ def test_under_capture_the_visible_cell_is_the_outer_one(shell: InteractiveShell
     assert probe.seen() == [(cell, 2, 1)]
 
 
+def shown_of(book: Book, function: Any) -> tuple[str, int, int | None]:
+    """(text of its cell, visible line of its ``def``, n of In[n])"""
+    code = function.__code__
+    cell = book.text_of(code.co_filename)
+    assert cell is not None
+    return cell.text, cell.visible_line(code.co_firstlineno), cell.number
+
+
+CAPTURED = "\n%%capture\ndef f():\n    return 1\n"
+
+
+@pytest.mark.parametrize("cell", [CAPTURED, "%%capture a\n" + CAPTURED.lstrip()])
+def test_what_a_captured_cell_defines_stands_in_that_cell(shell: InteractiveShell, book: Book, cell: str) -> None:
+    run(shell, "1", cell, "2")
+    assert shown_of(book, shell.user_ns["f"]) == (cell, 3, 2)
+
+
+def test_a_line_magic_of_a_captured_cell_stands_in_that_cell(shell: InteractiveShell, probe: Probe) -> None:
+    cell = "%%capture\nx = 1\n%probe f(x)\n"
+    run(shell, "1", cell)
+    assert probe.seen() == [(cell, 3, 2)]
+
+
+def test_text_that_a_cell_runs_has_the_number_of_the_cell(shell: InteractiveShell, book: Book) -> None:
+    run(shell, "1", "get_ipython().run_cell('def f():\\n    return 1')", "2")
+    assert shown_of(book, shell.user_ns["f"]) == ("def f():\n    return 1", 1, 2)
+
+
+def test_a_book_opened_late_knows_what_a_captured_cell_defined(shell: InteractiveShell) -> None:
+    late = Book(shell)
+    shell.user_ns["open_book"] = late.open
+    run(shell, "1", CAPTURED, "2", "open_book()")
+    assert shown_of(late, shell.user_ns["f"]) == (CAPTURED.rstrip("\n"), 3, 2)  # as the history has it
+    late.close()
+
+
+def test_a_book_opened_in_a_captured_cell_knows_what_that_defines(shell: InteractiveShell) -> None:
+    late = Book(shell)
+    shell.user_ns["open_book"] = late.open
+    cell = "%%capture\nopen_book()\ndef f():\n    return 1\n"
+    run(shell, "1", cell)
+    assert shown_of(late, shell.user_ns["f"]) == (cell, 3, 2)
+    late.close()
+
+
 def test_a_cell_run_again_has_its_last_number(shell: InteractiveShell, book: Book, probe: Probe) -> None:
     run(shell, "%%probe\nx = 1", "1", "%%probe\nx = 1")
     assert [p.number for p in probe.places] == [1, 3]

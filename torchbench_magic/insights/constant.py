@@ -82,7 +82,7 @@ def _constant_of(profile: Profile, recorded: Recorded, use: LineUse) -> Insight 
     sizes = _sizes(profile, use, written)
     ops = [op for op in use.ops if op.is_called_by_line and op.name in written]
     seconds = max(sum(op.wall for op in ops) - recorded.per_op * use.calls_within(ops), 0.0)
-    share = seconds / recorded.wall
+    share = seconds / recorded.base
     if sizes == "several" or share < LEAST_SHARE or seconds < LEAST_SECONDS:
         return None
     words = ast.unparse(made[0])
@@ -90,7 +90,7 @@ def _constant_of(profile: Profile, recorded: Recorded, use: LineUse) -> Insight 
     of_sizes = ", on inputs of the same sizes" if sizes == "same" else ""
     text = (
         f"`{use.where}` runs `{words}` {units.count(use.runs)} times{of_sizes}, and this code does not rebind"
-        f" its arguments: {stake_text(seconds, recorded.wall, profile.wall_time)}."
+        f" its arguments: {stake_text(seconds, recorded.base, recorded.measured)}."
     )
     evidence: dict[str, object] = {
         "runs": use.runs,
@@ -271,7 +271,7 @@ def _copies_of(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | 
     copied = [op for op in use.ops if _is_copy(op, paths) and op.calls and op.wall / op.calls >= LEAST_EACH]
     calls = sum(op.calls for op in copied)
     seconds = max(sum(op.wall for op in copied) - recorded.per_op * use.calls_within(copied), 0.0)
-    share = seconds / recorded.wall
+    share = seconds / recorded.base
     by_op: dict[str, float] = defaultdict(float)
     for op in copied:
         by_op[_cause(op)] += op.wall
@@ -285,7 +285,7 @@ def _copies_of(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | 
     done = f"converts {count} tensors" if converts else f"copies {count} tensors into another layout"
     text = (
         f"`{use.where}` {done}, by {_CAUSES.get(cause, f'`{cause}`')}: "
-        f"{stake_text(seconds, recorded.wall, profile.wall_time)}."
+        f"{stake_text(seconds, recorded.base, recorded.measured)}."
     )
     evidence: dict[str, object] = {
         "copies": calls,

@@ -21,7 +21,7 @@ LEAST_SHARE = 0.05
 """Of the wall time: below it nothing is said. Single runs differ by a few per cent (see `timing.intervals`), and who
 saves less than that would not see it."""
 ALIKE = 0.9
-"""Of the measured time, without recording: from there on sentences speak of the measured time alone."""
+"""Of the measured time, without recording: from there on shares are of the measured time alone."""
 LEAST_SECONDS = 1e-3
 """At stake, in seconds: what takes less in all is a run too short to say where its time goes."""
 
@@ -31,13 +31,11 @@ def stake_text(seconds: float, wall: float, measured: float = 0.0) -> str:
 
     Args:
         wall: what the seconds are a part of.
-        measured: the wall time that is shown; where recording added to it, the sentence says what its per cent are of.
+        measured: the wall time that is shown; where ``wall`` is less, the sentence says what its per cent are of.
     """
     of = "time"
-    if measured > 0 and wall < ALIKE * measured:
+    if wall < measured:
         of = f"at most {units.seconds_text(wall, digits=2)} that it takes without recording"
-    elif measured > 0:
-        wall = measured
     return f"up to {units.seconds_text(seconds, digits=2)} ({units.percent(seconds / wall)} % of the {of})"
 
 
@@ -144,12 +142,19 @@ class Recorded:
         wall: seconds of the run without what recording has surely added.
         per_op: seconds that recording surely added for each op.
         surely: of a line's cost, what recording added at least.
+        measured: seconds of the run as it is shown.
     """
 
     lines: tuple[LineUse, ...]
     wall: float
     per_op: float
     surely: float
+    measured: float
+
+    @property
+    def base(self) -> float:
+        """Seconds that shares are of, in sentences and in `Insight.share`."""
+        return self.wall if self.wall < ALIKE * self.measured else self.measured
 
     def without(self, seconds: float, use: LineUse) -> float:
         """Seconds of a line less what recording surely added to it, at least 0."""
@@ -203,7 +208,7 @@ def _read(profile: Profile) -> Recorded:
     if profile.unprofiled_time:  # recording added more to a tiny loop than that: nothing saves more than it took
         wall = min(wall, profile.unprofiled_time)
     microseconds = MICROSECONDS["op"] + (MICROSECONDS["shapes"] if profile.options.shapes else 0.0)
-    return Recorded(lines, wall, added * microseconds / 1e6, surely)
+    return Recorded(lines, wall, added * microseconds / 1e6, surely, profile.wall_time)
 
 
 _Place = tuple[str, int]

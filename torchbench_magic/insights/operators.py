@@ -145,10 +145,11 @@ def page_fault(profile: Profile) -> list[Insight]:
     by_line: dict[CodeLine, list[_AtLine]] = {}
     for at, _ in _at_lines(profile, efficiency, stake, least_share=0.0):
         by_line.setdefault(at.where, []).append(at)
-    wall = recorded_lines(profile).wall
+    recorded = recorded_lines(profile)
+    wall = recorded.base
     found = []
     for several in by_line.values():
-        seconds = min(sum(at.seconds for at in several), wall)
+        seconds = min(sum(at.seconds for at in several), recorded.wall)
         if seconds < max(LEAST_SECONDS, LEAST_SHARE * wall):
             continue
         at = replace(several[0], seconds=seconds)
@@ -255,7 +256,7 @@ def _at_lines(
     for key in sorted(seconds, key=lambda each: -seconds[each]):
         if seconds[key] >= max(LEAST_SECONDS if least_share else 0.0, least_share * recorded.wall):
             at_stake = min(seconds[key], recorded.wall)
-            yield _AtLine(key[0], tuple(rows[key]), key[1], at_stake), recorded.wall
+            yield _AtLine(key[0], tuple(rows[key]), key[1], at_stake), recorded.base
 
 
 def _op_insight(kind: str, at: _AtLine, wall: float, text: str, cures: tuple[Cure, ...]) -> Insight:
@@ -386,7 +387,7 @@ def memory_bound_run(profile: Profile) -> list[Insight]:
         )
         if places:
             found.append(
-                _memory_bound_insight(efficiency, run, times, (seconds, recorded.wall, profile.wall_time), places)
+                _memory_bound_insight(efficiency, run, times, (seconds, recorded.base, recorded.measured), places)
             )
     return found
 

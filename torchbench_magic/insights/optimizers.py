@@ -74,7 +74,7 @@ def optimizer_loop(profile: Profile) -> list[Insight]:
         each = units.count(round(step.ops / step.calls))
         text = (
             f"`{where}` updates the parameters one by one ({step.name}, {each} operations a step): "
-            f"{stake_text(seconds, recorded.wall)}."
+            f"{stake_text(seconds, recorded.base, recorded.measured)}."
         )
         evidence: dict[str, object] = {
             "steps": step.calls,
@@ -85,7 +85,7 @@ def optimizer_loop(profile: Profile) -> list[Insight]:
         code = f"torch.optim.{step.name}(..., fused=True)"
         text_of_cure = "Update all parameters in one call, if the optimizer supports it for these parameters."
         cure = Cure(text_of_cure, code, "fused-optimizer")
-        found.append(Insight("optimizer-loop", seconds, seconds / recorded.wall, text, evidence, (where,), (cure,)))
+        found.append(Insight("optimizer-loop", seconds, seconds / recorded.base, text, evidence, (where,), (cure,)))
     return found
 
 

@@ -111,7 +111,7 @@ def _of_each_line(profile: Profile, judged: Callable[[Profile, Recorded, LineUse
 
 def _python_on(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | None:
     seconds = max(recorded.without(use.python, use) - CALL * use.called, 0.0)
-    share = seconds / recorded.wall
+    share = seconds / recorded.base
     if share < LEAST_SHARE or seconds < LEAST_SECONDS:
         return None
     if use.python - use.cost - CALL * use.called < DOMINATES * use.time or use.runs < FEWEST:
@@ -127,7 +127,7 @@ def _python_on(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | 
         return None
     between = units.count(use.called)
     text = (
-        f"`{use.where}` is outside torch for {stake_text(seconds, recorded.wall, profile.wall_time)}, around its"
+        f"`{use.where}` is outside torch for {stake_text(seconds, recorded.base, recorded.measured)}, around its"
         f" {between} operations: {units.seconds_text(seconds / use.runs, digits=2)} each time it runs."
     )
     evidence: dict[str, object] = {
@@ -170,7 +170,7 @@ def numpy(profile: Profile) -> list[Insight]:
 
 def _numpy_on(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | None:
     seconds = recorded.without(use.python, use)
-    share = seconds / recorded.wall
+    share = seconds / recorded.base
     if share < LEAST_SHARE or seconds < LEAST_SECONDS:
         return None
     if use.python - use.cost < DOMINATES * use.time:
@@ -187,7 +187,7 @@ def _numpy_on(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | N
         return None
     called = [name if not name.startswith(".") else f"…{name}()" for name in dict.fromkeys(own or leaving)]
     words = ", ".join(f"`{name}`" for name in called[:3])
-    at_stake = stake_text(seconds, recorded.wall, profile.wall_time)
+    at_stake = stake_text(seconds, recorded.base, recorded.measured)
     text = f"`{use.where}` uses NumPy instead of torch ({words}): {at_stake}."
     evidence: dict[str, object] = {
         "runs": use.runs,

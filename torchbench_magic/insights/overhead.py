@@ -81,7 +81,7 @@ def _insight(profile: Profile, recorded: Recorded, group: list[tuple[LineUse, fl
     seconds = min(sum(stake for _, stake in group), recorded.wall)
     small = [op for use in uses for op in _small(use)]
     called = _called(small)
-    share = seconds / recorded.wall
+    share = seconds / recorded.base
     if called < FEWEST or share < LEAST_SHARE or seconds < LEAST_SECONDS:
         return None
     places = tuple(use.where for use in uses)
@@ -91,7 +91,7 @@ def _insight(profile: Profile, recorded: Recorded, group: list[tuple[LineUse, fl
     how = how or f"{units.seconds_text(seconds / called, digits=2)} each"
     text = (
         f"{places_text(places)} {runs} {units.count(called)} small operations{' ' if modules else ', '}{how}: calling "
-        f"them takes {stake_text(seconds, recorded.wall, profile.wall_time)}."
+        f"them takes {stake_text(seconds, recorded.base, recorded.measured)}."
     )
     names: dict[str, int] = defaultdict(int)
     for op in small:

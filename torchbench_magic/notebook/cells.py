@@ -145,12 +145,10 @@ class Book:
         for depth, (cell, visible) in enumerate(running):
             if not _stands_at(cell.lines, visible, magic, line, body):
                 continue
-            number = visible
-            for outer, _ in running[depth + 1 :]:  # a cell run by %%capture is a part of the visible one
-                offset = _offset_in(outer.lines, cell.lines)
-                if outer is not cell and offset is not None:
-                    cell, number = outer, number + offset
-            return self._claim(cell, number)
+            for outer, _ in running[depth + 1 :]:  # that runs a part of itself, as %%capture does
+                if outer.text == cell.text:
+                    cell = outer
+            return self._claim(cell, visible)
         return None
 
     def _claim(self, cell: CellText, visible: int) -> Place:
@@ -198,20 +196,40 @@ class Book:
             compiled = "".join(linecache.getlines(file)).rstrip("\n")
             if compiled and compiled == (self._transformed(raw) or "").rstrip("\n"):
                 self._keep(raw, file, number, line_map(raw.splitlines(), compiled.splitlines()))
+                continue
+            for at in (number - 1, number):  # of the cell that ran it as a part of itself; see `_enter`
+                raw = history[at] if 0 < at < len(history) else ""
+                if compiled and (above := _lines_above_body(raw.splitlines(), compiled.splitlines())) is not None:
+                    lines = len(compiled.splitlines())
+                    self._keep(raw, file, at, tuple(range(above + 1, above + 1 + lines)))
+                    break
         frame: FrameType | None = sys._getframe(1)
-        while frame is not None:  # a cell that is not stored in the history
+        running = []  # cells that are not stored in the history, too
+        while frame is not None:
             if frame.f_code.co_name == "run_cell_async" and "raw_cell" in frame.f_locals:
-                seen = frame.f_locals
-                number = seen.get("execution_count", self._shell.execution_count)
-                self._enter(seen["raw_cell"], seen.get("cell"), number)
+                running.append(frame.f_locals)
             frame = frame.f_back
+        for seen in reversed(running):
+            number = seen.get("execution_count", self._shell.execution_count)
+            self._enter(seen["raw_cell"], seen.get("cell"), number)
 
     def _enter(self, raw: str, transformed: str | None, number: int) -> None:
+        """A cell is run. What a running cell runs of itself (the body of ``%%capture``) is a part of it, and whatever
+        else it runs has its number: IPython's count is that of the next one.
+
+        Args:
+            number: IPython's count, which may be in the file's name.
+        """
         transformed = transformed if transformed is not None else self._transformed(raw)
         if transformed is None or "IPYKERNEL_CELL_NAME" in os.environ:
             return  # it does not run; or all cells share one file name, and nothing can be said about a line
         file = self._shell.compile.get_code_name(raw, transformed, number)
-        self._keep(raw, file, number, line_map(raw.splitlines(), transformed.splitlines()))
+        visible = line_map(raw.splitlines(), transformed.splitlines())
+        for outer in (running := [cell for cell, _ in self._running() if cell.file != file]):
+            if (above := _lines_above_body(outer.lines, raw.splitlines())) is not None:
+                self._keep(outer.text, file, outer.number, tuple(above + line for line in visible))
+                return
+        self._keep(raw, file, running[-1].number if running else number, visible)
 
     def _transformed(self, raw: str) -> str | None:
         try:
@@ -252,12 +270,15 @@ def _stripped(lines: list[str]) -> list[str]:
     return "\n".join(line.strip() for line in lines).strip("\n").split("\n")
 
 
-def _offset_in(outer: list[str], inner: list[str]) -> int | None:
-    """How many lines of ``outer`` stand above ``inner``, if it is there exactly once."""
-    wanted = "\n".join(line.rstrip() for line in inner).rstrip("\n").split("\n")
-    have = [line.rstrip() for line in outer]
-    found = [at for at in range(len(have) - len(wanted) + 1) if have[at : at + len(wanted)] == wanted]
-    return found[0] if len(found) == 1 else None
+def _lines_above_body(outer: list[str], inner: list[str]) -> int | None:
+    """How many lines of ``outer`` stand above ``inner``, if it is the body of a cell magic there."""
+    wanted = "\n".join(line.rstrip() for line in inner).rstrip("\n")
+    if not wanted:
+        return None
+    for above, line in enumerate(outer, 1):
+        if line.lstrip().startswith("%%") and "\n".join(each.rstrip() for each in outer[above:]).rstrip("\n") == wanted:
+            return above
+    return None
 
 
 # ---- timed_statements ------------------------------------------------------------------------------------------------

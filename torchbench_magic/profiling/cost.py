@@ -7,7 +7,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -208,6 +208,50 @@ def added_factors(profile: Profile) -> tuple[float, float]:
         return LEAST, MOST_OF
     measured = max(profile.wall_time - profile.unprofiled_time, 0.0) / whole
     return measured / _OF_MEASURED, measured * _OF_MEASURED
+
+
+def first_without_recording(
+    profile: Profile, costs: Sequence[float], added: Sequence[float], whole: float, on_none: float = 0.0
+) -> tuple[int, int, tuple[float, float] | None] | None:
+    """Which of these (lines, phases) takes most of the time without what recording added, which other one may (the same
+    where it is sure; the likeliest else), and the least and the largest share of the first (None where that of the
+    recorded time is among them). None where recording added little.
+
+    It is sure where it is the first with the most that recording may have added to it, and the least to the others.
+
+    Args:
+        costs: seconds of each, as recorded.
+        added: seconds of these that recording is estimated to have added.
+        whole: seconds of which they are parts.
+        on_none: seconds that recording added to none of them, or to any.
+    """
+    if not whole > 0 or sum(added) + on_none <= NOTICEABLE * whole:
+        return None
+    low, high = added_factors(profile)
+    most = [max(cost - low * each, 0.0) for cost, each in zip(costs, added, strict=True)]
+    least = [max(cost - high * each - on_none, 0.0) for cost, each in zip(costs, added, strict=True)]
+    longest = whole
+    if profile.unprofiled_time:  # all together take no longer than that, as far as one run tells
+        longest = CLOSE * profile.unprofiled_time
+        room = max(longest - sum(least), 0.0)
+        most = [min(most_of, least_of + room) for most_of, least_of in zip(most, least, strict=True)]
+    recorded = max(range(len(costs)), key=costs.__getitem__)
+    first = max(range(len(costs)), key=least.__getitem__)
+    second = max((at for at in range(len(costs)) if at != first), key=most.__getitem__, default=first)
+    if second != first and most[second] >= least[first]:
+        likely = [cost - each for cost, each in zip(costs, added, strict=True)]
+        order = sorted({first, second, likely.index(max(likely))} - {recorded}, key=likely.__getitem__)
+        return recorded, order[-1], None
+    others = max(whole - costs[first], 0.0)
+    rest = sum(added) - added[first]
+    at_least = max(others - high * rest - on_none, sum(least) - least[first])
+    beside = min(others - low * rest, longest - least[first]), at_least
+    shares = tuple(
+        seconds / (seconds + max(more, 0.0)) if seconds > 0 else 0.0
+        for seconds, more in zip((least[first], most[first]), beside, strict=True)
+    )
+    is_among = first == recorded and shares[0] <= costs[first] / whole <= shares[1]
+    return first, first, None if is_among else (shares[0], shares[1])
 
 
 # ---- profiler_cost ---------------------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ def report(
         laid.lines[["self_cpu_time", "cpu_time", "python_time", "backward_cpu_time"]] = np.nan
         laid.frames[["self_cpu_time", "backward_cpu_time", "module_backward_time"]] = np.nan
     assert laid.trace is not None
-    loop, sources = recorded_loop(run.marks, body, laid.trace, laid.sources, run.between_steps)
+    loop, sources = recorded_loop(run.marks, body, laid.trace, laid.sources, added, run.between_steps)
     python, doubts_of_python = _python(run, read, whole, texts, body)
     workers = worker_table(run.workers, lambda file, line: _as_shown(file, line, body.cells))
     of_compiler = with_time_around(run.compiled, read.of_body, run.record.streams)

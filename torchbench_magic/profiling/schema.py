@@ -240,6 +240,7 @@ LOOP_COLUMNS: dict[str, ColumnType] = {
     "step": _MAYBE,  # of the loop, from 0; NA for what ran outside of its steps
     "phase": _TEXT,  # one of loops.phases.PHASES
     "seconds": _SECONDS,  # of the thread that runs the loop; those of a step add up to it
+    "recording_seconds": _SECONDS,  # of these, what recording may have added; NaN: not known
     "calls": _COUNT,  # how often the phase was entered there; 0 for `loss` and `other`, which are what is left
     "cell": _MAYBE,
     "line": _MAYBE,  # of the user's code, as shown; NA where it is not known

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -28,7 +28,7 @@ from torchbench_magic.show.table import (
     texts,
 )
 
-from .cost import CLOSE, NOTICEABLE, added_factors
+from .cost import first_without_recording
 from .lines_view import MOST_SHOWN, first_insights, inside_line, lines_table, range_in_words, unfolding
 from .ops_view import (
     MOST_REST,
@@ -54,7 +54,6 @@ _WORTH_SAYING = 0.1  # of the wall time
 _ALL = 0.995
 _MOST = 0.5  # of a line's time
 _NEARLY_ALL = 0.9
-_SEEN = 0.005  # of the time: what is less is none in two digits
 
 
 def device_clause(profile: Profile) -> Iterator[Phrase]:
@@ -352,7 +351,10 @@ def _time_clause(profile: Profile, is_by_module: bool) -> Iterator[Phrase]:
     elsewhere = _backward_elsewhere(profile)
     costs = [_own(record) + elsewhere.get(_where(record), 0.0) for record in lines]
     at, shares = costs.index(max(costs)), None
-    if (found := without_recording(profile, lines, costs)) is not None:
+    added = [float_or_none(record["recording_time"]) or 0.0 for record in lines]
+    no_line = [row for row in frame_rows(profile.lines) if row["line"] is None and row["thread"] == 0]
+    on_none = sum(numbers(no_line, "recording_time"))  # it may have been added to any line
+    if (found := first_without_recording(profile, costs, added, profile.wall_time, on_none)) is not None:
         at, perhaps, shares = found
         if perhaps != at:
             yield from _undecided(profile, lines[at], costs[at], lines[perhaps])
@@ -377,54 +379,11 @@ def _time_clause(profile: Profile, is_by_module: bool) -> Iterator[Phrase]:
         yield from _inside(profile, top, is_by_module, with_backward=caused > 0)
 
 
-def without_recording(
-    profile: Profile, lines: Sequence[Mapping[str, Any]], costs: Sequence[float]
-) -> tuple[int, int, tuple[float, float] | None] | None:
-    """Which of the lines takes most of the time without what recording added, which other one may (the same where it is
-    sure; the likeliest else), and the least and the largest share of the first (None where that of the recorded time is
-    among them). None where recording added little.
-
-    It is sure where the line is the first with the most that recording may have added to it, and the least to the
-    others. What stands on no line may all have been added to it, too.
-    """
-    added = [float_or_none(record["recording_time"]) or 0.0 for record in lines]
-    no_line = [row for row in frame_rows(profile.lines) if row["line"] is None and row["thread"] == 0]
-    on_none = sum(numbers(no_line, "recording_time"))
-    if not profile.wall_time > 0 or sum(added) + on_none <= NOTICEABLE * profile.wall_time:
-        return None
-    low, high = added_factors(profile)
-    most = [max(cost - low * each, 0.0) for cost, each in zip(costs, added, strict=True)]
-    least = [max(cost - high * each - on_none, 0.0) for cost, each in zip(costs, added, strict=True)]
-    longest = profile.wall_time
-    if profile.unprofiled_time:  # all together take no longer than that, as far as one run tells
-        longest = CLOSE * profile.unprofiled_time
-        room = max(longest - sum(least), 0.0)
-        most = [min(most_of, least_of + room) for most_of, least_of in zip(most, least, strict=True)]
-    recorded = max(range(len(costs)), key=costs.__getitem__)
-    first = max(range(len(costs)), key=least.__getitem__)
-    second = max((at for at in range(len(costs)) if at != first), key=most.__getitem__, default=first)
-    if second != first and most[second] >= least[first]:
-        likely = [cost - each for cost, each in zip(costs, added, strict=True)]
-        order = sorted({first, second, likely.index(max(likely))} - {recorded}, key=likely.__getitem__)
-        return recorded, order[-1], None
-    others = max(profile.wall_time - costs[first], 0.0)
-    rest = sum(added) - added[first]
-    beside = min(others - low * rest, longest - least[first]), others - high * rest - on_none
-    shares = tuple(
-        seconds / (seconds + max(more, 0.0)) if seconds > 0 else 0.0
-        for seconds, more in zip((least[first], most[first]), beside, strict=True)
-    )
-    is_among = first == recorded and shares[0] <= costs[first] / profile.wall_time <= shares[1]
-    return first, first, None if is_among else (shares[0], shares[1])
-
-
 def _share_text(profile: Profile, cost: float, shares: tuple[float, float] | None) -> str:
     """`` 45 % of the time (1.45 of 3.22 s)``; where ``shares`` without the profiler are given, those."""
     took = units.part_text(cost, profile.wall_time)
     if shares is not None:
-        low, high = map(percent_text, shares)
-        said = high if low == high else f"{low} to {high}" if shares[0] >= _SEEN else f"up to {high}"
-        return f" {said} % of the time without the profiler (with it: {took})"
+        return f" {units.percent_range(*shares)} % of the time without the profiler (with it: {took})"
     share = percent_text(cost / profile.wall_time if profile.wall_time else 0.0)
     slowed = " with --host-memory, which slows Python" if profile.options.host_memory else ""
     return f" {share} % of the time{slowed} ({took})"

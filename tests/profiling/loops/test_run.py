@@ -58,6 +58,8 @@ def adds_up(made: Profile) -> None:
     """Phases of a step add up to it, and steps to no more than the run."""
     assert made.phases["seconds"].ge(0).all()
     assert made.phases["seconds"].sum() <= made.wall_time * 1.001
+    added = made.phases_by_line["recording_seconds"]
+    assert added.isna().all() if made.options.phases else added.sum() <= made.lines["recording_time"].sum() * 1.001
 
 
 class Net(nn.Module):
@@ -67,6 +69,20 @@ class Net(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.inner(x)
+
+
+class LeavesGradientsOn(torch.optim.Optimizer):
+    """Calls its closure as it is called itself, with gradients on."""
+
+    def __init__(self, parameters: Any, lr: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+
+    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+        loss = closure()
+        for group in self.param_groups:
+            for each in group["params"]:
+                each.data.add_(each.grad, alpha=-group["lr"])
+        return loss
 
 
 def test_a_loop_that_makes_its_optimizer_in_each_step_has_steps(run: Runs) -> None:
@@ -292,6 +308,32 @@ def test_what_a_closure_runs_before_its_passes_is_not_the_optimizer_s(run: Runs)
     assert set(found["phase"]) <= {"other"}
     passes = int(parts.loc[parts["phase"] == "backward", "calls"].sum())
     assert made.options.phases or found["seconds"].sum() >= passes * 0.02
+    assert parts.loc[parts["phase"] == "other", "seconds"].sum() >= passes * 0.02
+    adds_up(made)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.LBFGS, torch.optim.SGD, LeavesGradientsOn])
+def test_a_closure_without_modules_is_other_code_and_backward(run: Runs, kind: type[torch.optim.Optimizer]) -> None:
+    weight = torch.ones(4, 1, requires_grad=True)
+    optimizer = kind([weight], lr=0.1)  # type: ignore[call-arg]
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        time.sleep(0.02)
+        loss = (torch.ones(4, 4) @ weight).square().mean()
+        loss.backward()
+        return loss
+
+    def train() -> None:
+        for _ in range(3):
+            optimizer.step(closure)
+
+    made = run(train)
+    parts = made.phases_by_line
+    passes = int(parts.loc[parts["phase"] == "backward", "calls"].sum())
+    assert passes >= steps_of(made) == 3
+    assert parts.loc[parts["phase"] == "other", "seconds"].sum() >= passes * 0.02
+    assert calls(made)["optimizer"].tolist() == [1, 1, 1]
     adds_up(made)
 
 
@@ -399,8 +441,8 @@ def test_an_evaluation_in_one_line_is_outside_of_the_steps_or_what_a_step_did(ru
     (longest,) = outliers_of(parts, 1)
     assert (longest.step, longest.phase, longest.line - first) == (5, "evaluation", 7)
     text = str(made)
-    assert "18 forward passes" in text
-    assert "Evaluation outside of the steps" in text
+    assert "Evaluation outside of the steps: 18 forward passes" in text
+    assert "Evaluation within the loop: 9 forward passes" in text
 
 
 @COMPILED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from types import FrameType
 
@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from torchbench_magic.profiling.loops import hooks, marks
+from torchbench_magic.profiling.loops.hooks import GRAD
 from torchbench_magic.profiling.loops.marks import (
     BACKWARD,
+    CLOSURE,
     FORWARD,
     INPUT,
     LOSS,
@@ -30,6 +32,7 @@ from torchbench_magic.profiling.loops.spans import (
     pieces_of,
     recognised_steps,
     spans_of,
+    with_closures,
     with_loop_heads,
 )
 from torchbench_magic.profiling.loops.table import Loop, PlaceNumbers, RecordedLines, SampledLines, loop_rows
@@ -48,6 +51,12 @@ class NoLines:
 
     def looks(self, begin: int, end: int) -> None:
         return None
+
+    def added(self, begin: int, end: int) -> float:
+        return 0.0
+
+    def added_by_place(self, begin: int, end: int) -> dict[int, float]:
+        return {}
 
 
 class Told:
@@ -252,6 +261,63 @@ def test_a_loop_without_an_optimizer_has_no_steps() -> None:
 # ---- spans ----------------------------------------------------------------------------------------------------------
 
 
+def train_on(told: Told, line: int, number: int, *, loader: int | None = None) -> Told:
+    """Steps whose phases stand on lines of their own, from this one on; the loader is asked once more at their end."""
+    phases = [(ZERO_GRAD, -1), (FORWARD, GRAD), (BACKWARD, -1), (OPTIMIZER, ONE)]
+    for _ in range(number):
+        for phase, fact in [*([(INPUT, loader)] if loader else []), *phases]:
+            told.spans.append(Span(told.now + 1, told.now + 6, phase, line + phase, fact))
+            told.now += 6
+    if loader:
+        told.spans.append(Span(told.now + 1, told.now + 2, INPUT, line + INPUT, loader))
+        told.now += 2
+    return told
+
+
+@pytest.mark.parametrize("loader", [None, LOADER])
+@pytest.mark.parametrize("passes", [1, 6])
+def test_what_lies_between_two_loops_is_of_no_step(loader: int | None, passes: int) -> None:
+    told = train_on(Told(), 100, 5, loader=loader)
+    first = told.now - (1 if loader else 0)
+    evaluation = told.now
+    for _ in range(passes):
+        told.does((FORWARD, 50, 0))
+    second = told.now + 1
+    train_on(told, 200, 5, loader=loader)
+    steps = told.steps
+    assert len(steps) == 10
+    assert (steps[4][1], steps[5][0]) == (first, second)
+    assert all(end <= evaluation or begin > evaluation + 50 * passes for begin, end in steps)
+    assert [a[1] == b[0] for a, b in pairwise(steps)] == [True] * 4 + [False] + [True] * 4
+
+
+def test_lines_that_take_turns_are_of_one_loop() -> None:
+    told = Told()
+    for line in [100, 200] * 3:
+        train_on(told, line, 1).waits(20)
+    steps = told.steps
+    assert len(steps) == 6
+    assert all(a[1] == b[0] for a, b in pairwise(steps))
+
+
+@pytest.mark.parametrize("numbers", [(5, 1), (1, 5)])
+def test_a_single_step_on_a_line_of_its_own_is_part_of_the_loop_beside_it(numbers: tuple[int, int]) -> None:
+    told = Told()
+    for line, number in zip((100, 200), numbers, strict=True):
+        train_on(told, line, number).waits(20)
+    steps = told.steps
+    assert len(steps) == 6
+    assert all(a[1] == b[0] for a, b in pairwise(steps))
+
+
+def test_two_loops_that_follow_at_once_share_no_time() -> None:
+    """Gradients that the second one clears first are not the end of the first one's last step."""
+    told = train_on(train_on(Told(), 100, 3), 200, 3)
+    steps = told.steps
+    assert len(steps) == 6
+    assert all(a[1] <= b[0] for a, b in pairwise(steps))
+
+
 def marks_of(*given: tuple[int, int, int]) -> list[int]:
     """(time, mark, fact) each, in places that are the marks' phases."""
     return [number for time, mark, fact in given for number in (time, mark, abs(mark), fact)]
@@ -286,6 +352,42 @@ def test_the_innermost_phase_has_the_time_but_within_a_backward_pass() -> None:
         (40, 60, BACKWARD),
         (60, 100, OPTIMIZER),
     ]
+
+
+def times_of(spans: Sequence[Span], end: int) -> dict[str, int]:
+    """ns of each phase, of one step."""
+    places = PlaceNumbers()
+    for line in range(CLOSURE + 1):
+        places.number("cell", line)
+    rows = loop_rows(Loop(spans, 0, end, places, NoLines(), [(0, end)]), {})
+    phases = phases_of(rows).set_index("phase")["seconds"] * 1e9
+    return {str(name): round(ns) for name, ns in phases.items() if ns}
+
+
+def test_what_a_closure_runs_is_not_the_optimizer_s_however_often_it_runs() -> None:
+    """Its time outside of phases is the loss before a backward pass that follows a module, else other code."""
+    functional = [(10, CLOSURE, -1), (40, BACKWARD, -1), (60, -BACKWARD, -1), (65, -CLOSURE, -1)]
+    modules = [(70, CLOSURE, -1), (75, FORWARD, -1), (80, -FORWARD, 0), (88, BACKWARD, -1), (90, -BACKWARD, -1)]
+    marks_ = marks_of((0, OPTIMIZER, -1), *functional, *modules, (92, -CLOSURE, -1), (100, -OPTIMIZER, ONE))
+    expected = {"forward": 5, "loss": 8, "backward": 22, "optimizer": 23, "other": 42}
+    assert times_of(spans_of(marks_), 100) == expected
+
+
+def test_a_closure_that_the_optimizer_does_not_tell_of_ends_with_its_backward_pass() -> None:
+    first = [(20, ZERO_GRAD, -1), (22, -ZERO_GRAD, -1), (40, BACKWARD, -1), (60, -BACKWARD, -1)]
+    again = [(70, ZERO_GRAD, -1), (71, -ZERO_GRAD, -1), (80, BACKWARD, -1), (90, -BACKWARD, -1)]
+    spans = spans_of(marks_of((0, OPTIMIZER, -1), *first, *again, (100, -OPTIMIZER, ONE)))
+    found = [(span.begin, span.end) for span in with_closures(spans) if span.phase == CLOSURE]
+    assert found == [(1, 60), (70, 90)]
+    expected = {"backward": 30, "optimizer": 1 + 10 + 10, "zero_grad": 3, "other": 19 + 18 + 9}
+    assert times_of(spans, 100) == expected
+
+
+@pytest.mark.parametrize("place", [OPTIMIZER, BACKWARD])
+def test_a_backward_pass_of_the_optimizer_s_own_is_no_closure(place: int) -> None:
+    """One that a library runs stands on the line that calls the step."""
+    spans = [Span(0, 100, OPTIMIZER, OPTIMIZER, ONE), Span(40, 60, BACKWARD, place, is_inner=True)]
+    assert any(span.phase == CLOSURE for span in with_closures(spans)) == (place != OPTIMIZER)
 
 
 def test_the_head_of_a_loop_is_input_unless_it_trains_or_is_of_the_model() -> None:
@@ -396,12 +498,15 @@ def test_without_steps_the_table_of_phases_is_empty() -> None:
 # Which line ran when: shares of a stretch, and the times at which loops got their next item.
 
 
-def recorded(nodes: list[int], parent: list[int], is_head: list[bool]) -> RecordedLines:
-    """Segments of 10 ns each, of nodes whose place is their number."""
+def recorded(
+    nodes: list[int], parent: list[int], is_head: list[bool], recording: Sequence[float] | None = None
+) -> RecordedLines:
+    """Segments of 10 ns each, of nodes whose place is their number, and this part of which recording added."""
     starts = 10 * np.arange(len(nodes), dtype=np.int64)
     places = np.arange(len(parent), dtype=np.int64)
     of_nodes = np.array(nodes, dtype=np.int64)
-    return RecordedLines(starts, of_nodes, places, np.array(parent), np.array(is_head), 10 * len(nodes))
+    parts = np.zeros(len(parent)) if recording is None else np.array(recording)
+    return RecordedLines(starts, of_nodes, places, np.array(parent), np.array(is_head), 10 * len(nodes), parts)
 
 
 def heads(lines: RecordedLines) -> list[tuple[int, int, int]]:
@@ -429,6 +534,27 @@ def test_the_shares_of_a_stretch_add_up_to_it() -> None:
     lines = recorded([1, 2, 1, 2], [-1, 0, 0], [False] * 3)
     assert lines.shares(5, 32) == {1: 15.0, 2: 12.0}
     assert lines.shares(12, 18) == {2: 6.0}
+
+
+def test_what_recording_added_to_a_stretch_is_by_the_lines_that_ran_in_it() -> None:
+    lines = recorded([1, 2, 1, 2], [-1, 0, 0], [False] * 3, [0.0, 0.5, 0.1])
+    assert lines.added_by_place(5, 32) == {1: 7.5, 2: pytest.approx(1.2)}
+    assert lines.added(5, 32) == pytest.approx(8.7)
+    assert lines.added(-9, 5) == lines.added(12, 17) * 5 == pytest.approx(2.5)
+    assert recorded([], [-1], [False]).added(0, 10) == 0
+    samples = SampledLines([10, 1])
+    assert np.isnan([samples.added(5, 15), *samples.added_by_place(5, 15).values()]).all()
+
+
+def test_each_phase_has_what_recording_added_to_it() -> None:
+    """10 ns of forward between two stretches of a line to which recording added nine tenths."""
+    lines = recorded([1] * 5 + [2] + [1] * 5, [-1, 0, 0], [False] * 3, [0.0, 0.9, 0.1])
+    places = PlaceNumbers()
+    for line in range(3):
+        places.number("cell", line)
+    rows = loop_rows(Loop([Span(50, 60, FORWARD, 2, 0)], 0, 110, places, lines, [(0, 110)]), {})
+    found = {row.phase: (row.seconds * 1e9, row.recording_seconds * 1e9) for row in rows.itertuples()}
+    assert found == {"forward": pytest.approx((10, 1)), "other": pytest.approx((100, 90))}
 
 
 def test_samples_divide_a_stretch_and_say_nothing_of_one_without() -> None:

@@ -22,6 +22,9 @@ from torchbench_magic.show.document import plain
 SAVED = {"cell": 1, "line": 9, "file": "<cell>", "source_id": "ab"}
 
 
+UNKNOWN = "which phase takes the most time is not known: with the profiler it is"
+
+
 def looped(steps: int = 20) -> Profile:
     late = {"step": 7, "phase": "other", "seconds": 0.3, "calls": 0, **SAVED}
     return profile_of([*rows(steps), late])
@@ -59,6 +62,55 @@ def test_where_mean_and_median_differ_both_are_said_and_shares_are_of_the_mean()
 def test_a_line_that_has_not_all_of_a_phase_is_said_with_its_share(seconds: float, said: str) -> None:
     other = [{"step": at, "phase": "backward", "seconds": seconds, "calls": 1, **SAVED} for at in range(20)]
     assert f" is the {said} In[1]:5" in sentence_of(profile_of([*rows(20), *other]))
+
+
+def slowed(other: float, recording: float, **took: float) -> Profile:
+    """20 steps with so many seconds of other code on line 9, of which recording is estimated to have added so many."""
+    late = {"phase": "other", "calls": 0, "seconds": other, "recording_seconds": recording, **SAVED}
+    return profile_of([*rows(20, took), *({"step": step, **late} for step in range(20))])
+
+
+@pytest.mark.parametrize(
+    ("other", "recording", "said"),
+    [
+        (0.1, 0.001, "a step takes 134 ms: 75 % is other code at In[1]:9"),
+        (
+            0.1,
+            0.095,
+            f"a step takes 134 ms with the profiler; {UNKNOWN} other (75 %), without it probably backward",
+        ),
+        (0.1, 0.045, f"a step takes 134 ms with the profiler; {UNKNOWN} other (75 %)"),
+        (0.03, 0.029, "a step takes 63.5 ms with the profiler; without it 41 to 60 % is the backward pass at In[1]:5"),
+        (1.0, 0.15, "a step takes 1.03 s with the profiler; without it 95 to 97 % is other code at In[1]:9"),
+        (0.9, 0.34, "a step takes 934 ms with the profiler; without it 60 to 96 % is other code at In[1]:9"),
+    ],
+)
+def test_shares_of_phases_are_those_without_what_recording_added(other: float, recording: float, said: str) -> None:
+    made = slowed(other, recording)
+    assert sentence_of(made) == said
+    assert ("include what the profiler added" in footer_of(made)) == ("with the profiler" in said)
+
+
+def test_a_share_that_may_be_the_same_without_recording_is_said_as_it_was_recorded() -> None:
+    parts = profile_of(rows(20)).phases_by_line
+    added = parts["seconds"].where(parts["phase"].isin(["forward", "backward"]), 0.0) / 5
+    said = sentence_of(replace(profile_of(rows(20)), phases_by_line=parts.assign(recording_seconds=added)))
+    assert said == "a step takes 33.5 ms with the profiler: 60 % is the backward pass at In[1]:5"
+
+
+def test_a_line_that_recording_may_have_made_the_first_of_its_phase_is_not_named() -> None:
+    """Of the backward pass 60 ms stand on line 9, a third of them added, and 50 ms on line 5."""
+    late = {"phase": "backward", "calls": 0, "seconds": 0.06, "recording_seconds": 0.02, **SAVED}
+    steps = rows(20, {"backward": 0.05})
+    said = sentence_of(profile_of([*steps, *({"step": step, **late} for step in range(20))]))
+    assert said.endswith("is the backward pass")
+
+
+@pytest.mark.parametrize(("recording", "is_told"), [(0.02, True), (0.29, False)])
+def test_a_step_that_recording_may_have_made_long_is_not_told(recording: float, is_told: bool) -> None:
+    late = {"step": 7, "phase": "other", "seconds": 0.3, "calls": 0, "recording_seconds": recording, **SAVED}
+    slow = [{"step": at, "phase": "forward", "seconds": 0.004, "recording_seconds": 0.004, **SAVED} for at in range(20)]
+    assert ("step 7 took" in sentence_of(profile_of([*rows(20), *slow, late]))) == is_told
 
 
 def looked(*looks: tuple[int | None, int], seconds: float = 0.04) -> Profile:

@@ -78,6 +78,7 @@ class TrainingHooks:
     def _enter(self) -> None:
         if not self._is_on or self._put:
             return
+        import torch
         from torch import autograd, nn, optim
 
         put, noted, self._autograd = self._replace, self._noted, autograd
@@ -97,6 +98,8 @@ class TrainingHooks:
         put(range_type, "__enter__", self._ranges.entered)
         put(optim.Optimizer, "_optimizer_step_code", self._ranges.step_made)
         put(range_type, "__exit__", self._ranges.left)
+        put(torch.enable_grad, "__enter__", self._ranges.gradients_on)
+        put(torch.enable_grad, "__exit__", self._ranges.gradients_off)
         asker, name = asker_of_compiled_calls()
         if asker is not None:
             put(asker, name, lambda was: calls_noted_at(was, self.marks))
@@ -541,6 +544,9 @@ def calls_noted(original: Any, marks: LoopMarks, outer: OuterCalls) -> Any:
 # newer: the wrapper that torch puts round ``step`` of every class of optimizers, the users' own too, runs it in a range
 # of the name of `_STEP`, and then calls the optimizer's ``_optimizer_step_code`` in it (there for profilers). Ranges of
 # that name which other code opens are none of these.
+#
+# Optimizers step with gradients off, and put them on for their closure: all of torch's do so by `enable_grad`. So that
+# tells when the closure of a step runs, however often.
 
 _STEP = "Optimizer.step#"
 
@@ -551,7 +557,9 @@ class StepRanges:
     def __init__(self, marks: LoopMarks, gradients: UnclearedGradients) -> None:
         self._marks = marks
         self._gradients = gradients
-        self._running: list[tuple[Any, FrameType | None]] = []  # each within the one before: range, the user's caller
+        # each within the one before: range, the user's caller, the frame of torch's wrapper
+        self._running: list[tuple[Any, FrameType | None, FrameType]] = []
+        self._closures: list[tuple[Any, Any]] = []  # that run: the range of the step, what put gradients on
         self._made: Any = None  # the optimizer whose step was made last
 
     def entered(self, was: Any) -> Any:
@@ -565,14 +573,14 @@ class StepRanges:
         def entered(range_: Any) -> Any:
             nonlocal users
             if range_.name.startswith(_STEP) and here(1).f_code is of_torch and get_ident() == thread:
-                frame = here(2)  # below it is torch's wrapper
+                wrapper, frame = here(1), here(2)
                 caller: FrameType | None = frame
                 if frame.f_code is users:
                     extend((now(), OPTIMIZER, frame.f_lasti, users))
                 else:
                     caller = begin(OPTIMIZER, frame)
                     users = frame.f_code if caller is frame else None
-                running.append((range_, caller))
+                running.append((range_, caller, wrapper))
             return was(range_)
 
         return entered
@@ -629,6 +637,37 @@ class StepRanges:
 
         return left
 
+    def gradients_on(self, was: Any) -> Any:
+        """``enable_grad.__enter__``"""
+        marks, running, closures = self._marks, self._running, self._closures
+        thread, get_ident = marks.thread, threading.get_ident
+
+        @functools.wraps(was)
+        def gradients_on(context: Any) -> Any:
+            result = was(context)
+            if running and get_ident() == thread:
+                step, _, wrapper = running[-1]
+                is_inside = bool(closures) and closures[-1][0] is step  # the closure's own
+                if not is_inside and _has_closure(wrapper):
+                    closures.append((step, context))
+                    marks.closure(begins=True)
+            return result
+
+        return gradients_on
+
+    def gradients_off(self, was: Any) -> Any:
+        """``enable_grad.__exit__``"""
+        marks, closures = self._marks, self._closures
+
+        @functools.wraps(was)
+        def gradients_off(context: Any, *error: Any) -> Any:
+            if closures and closures[-1][1] is context:
+                closures.pop()
+                marks.closure(begins=False)
+            return was(context, *error)
+
+        return gradients_off
+
     def _step_ends(self, optimizer: Any, caller: FrameType | None) -> tuple[int, tuple[int, int, int]]:
         """The number of the optimizer that has made a step, and where: called from this frame."""
         number, gradients = self._marks.number_of(optimizer), self._gradients
@@ -636,6 +675,12 @@ class StepRanges:
         if number >= 0 and key not in gradients.left_alone and gradients.stepped(optimizer, key):
             self._marks.uncleared()
         return number, key
+
+
+def _has_closure(wrapper: FrameType) -> bool:
+    """Whether a step was called with one, by the frame of the wrapper that torch puts round it."""
+    given = wrapper.f_locals
+    return len(given.get("args", ())) > 1 or given.get("kwargs", {}).get("closure") is not None
 
 
 def _code_round_steps() -> CodeType:

@@ -33,6 +33,8 @@ COMPILED = 101
 """The mark of a call of compiled code that begins."""
 UNCLEARED = 102
 """The mark, within an optimizer's step, that nothing has cleared its gradients since the one before."""
+CLOSURE = 103
+"""The mark of an optimizer's step that begins to run its closure, the same negative as that ends: no phase."""
 WIDTH = 4
 """Numbers of a mark: Unix ns, the mark, the place (as a phase begins) or -1, and a fact (as it ends): the number of
 the loader or the optimizer, or the flags of a module's call."""
@@ -154,6 +156,10 @@ class LoopMarks:
     def compiled(self) -> None:
         """A call of compiled code begins."""
         self._note(COMPILED)
+
+    def closure(self, *, begins: bool) -> None:
+        """The closure of the optimizer that steps now begins, or ends."""
+        self._note(CLOSURE if begins else -CLOSURE)
 
     def uncleared(self) -> None:
         """Nothing has cleared the gradients of the optimizer that steps now."""

@@ -53,6 +53,7 @@ class StepShare:
 
     Attributes:
         seconds: in all steps; ``median`` of a step; ``share`` of all steps.
+        recording: of the seconds, what recording is estimated to have added; 0 where that is not known.
         source_id, line: the line with most of it; None for none, and where more looks at the stack fell on no line.
         line_share: that line's share of the phase.
         looks: (at that line, in the phase), where the share is known from looks at the stack; else None. It is at least
@@ -69,6 +70,7 @@ class StepShare:
     line_share: float = 0.0
     looks: tuple[int, int] | None = None
     unseen: int = 0
+    recording: float = 0.0
 
     @property
     def is_least(self) -> bool:
@@ -92,7 +94,8 @@ def shares_of(parts: pd.DataFrame) -> tuple[StepShare, ...]:
         on_none = int(inside.loc[(inside["phase"] == name) & inside["line"].isna(), "looks"].fillna(0).sum())
         if top[3] is not None and on_none > top[3][0]:  # it is where looks fall, not where most of the time is
             top = None, None, 0.0, (0, top[3][1])
-        found.append(StepShare(name, seconds, float(mine.median()), seconds / whole, *top, on_none))
+        added = float(inside.loc[inside["phase"] == name, "recording_seconds"].sum())
+        found.append(StepShare(name, seconds, float(mine.median()), seconds / whole, *top, on_none, added))
     return tuple(found)
 
 
@@ -118,6 +121,12 @@ def _by_line(rows: pd.DataFrame, column: str) -> pd.Series[float]:
     on_lines = rows[rows["line"].notna()]
     sums: pd.Series[float] = on_lines.groupby(["source_id", "line"], sort=False)[column].sum().astype("float64")
     return sums
+
+
+def without_recording(parts: pd.DataFrame, times: float) -> pd.DataFrame:
+    """The table with so many times what recording is estimated to have added taken out of the seconds."""
+    left = parts["seconds"] - times * parts["recording_seconds"].fillna(0.0)
+    return parts.assign(seconds=left.clip(lower=0.0))
 
 
 def renumbered(parts: pd.DataFrame, steps: Sequence[int]) -> pd.DataFrame:

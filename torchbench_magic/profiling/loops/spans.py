@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from statistics import median
 
 from torchbench_magic.errors import Busy
@@ -18,6 +18,7 @@ from torchbench_magic.units import count
 from .hooks import GRAD
 from .marks import (
     BACKWARD,
+    CLOSURE,
     COMPILED,
     FORWARD,
     INPUT,
@@ -70,7 +71,7 @@ class Span:
 
     Attributes:
         begin, end: Unix ns.
-        phase: number of the phase, as in `marks`.
+        phase: number of the phase, or `CLOSURE`, as in `marks`.
         place: number of its line; -1 for none.
         fact: number of the loader or the optimizer, or the flags of a module's call; -1 where there is none.
         is_inner: it ran within another phase.
@@ -146,6 +147,31 @@ def with_loop_heads(spans: Sequence[Span], heads: Iterable[Span]) -> list[Span]:
     return sorted([*spans, *filter(is_apart, heads)], key=lambda span: (span.begin, -span.end))
 
 
+def with_closures(spans: Sequence[Span]) -> list[Span]:
+    """The spans, and the closures of steps whose optimizer told of none (it leaves gradients on): from the step's
+    beginning, or from the first phase after the closure before, to the end of a backward pass that no line of the
+    optimizer's own caller runs.
+
+    Args:
+        spans: by their beginning.
+    """
+    begins = [span.begin for span in spans]
+    found = []
+    for at, step in enumerate(spans):
+        if step.phase != OPTIMIZER or step.in_backward:
+            continue
+        inside = [each for each in spans[at + 1 : bisect_left(begins, step.end)] if not each.in_backward]
+        if any(each.phase == CLOSURE for each in inside):
+            continue
+        since: int | None = step.begin + 1  # the step begins first
+        for each in inside:
+            since = each.begin if since is None else since
+            if each.phase == BACKWARD and each.place != step.place:
+                found.append(Span(since, each.end, CLOSURE, -1, is_inner=True))
+                since = None
+    return sorted([*spans, *found], key=lambda span: (span.begin, -span.end)) if found else list(spans)
+
+
 def pieces_of(spans: Iterable[Span]) -> list[Span]:
     """The spans (by their beginning) without what they have in common: the innermost has the time.
 
@@ -188,8 +214,8 @@ def pieces_of(spans: Iterable[Span]) -> list[Span]:
 # A step ends where an iteration does. With every step of an optimizer there is one, or (gradient accumulation) some: so
 # a step begins where the loop first asks for input after an optimizer's step, and without input with the phase that
 # most steps begin with, or the first after it. What lies between belongs to the step that was: a checkpoint, logging,
-# an evaluation. A batch that several steps of an optimizer are made with (PPO: epochs over each rollout) is input of
-# the first of them.
+# an evaluation. Another loop steps its optimizer on a line of its own. A batch that several steps of an optimizer are
+# made with (PPO: epochs over each rollout) is input of the first of them.
 
 FEWEST = 2
 """Optimizer steps: one alone is no loop."""
@@ -220,15 +246,51 @@ def asked_steps(spans: Sequence[Span], ends: Sequence[int]) -> list[tuple[int, i
 
 
 def recognised_steps(spans: Sequence[Span], end: int) -> list[tuple[int, int]]:
-    """(begin, end) of each step, Unix ns, one after the other; none where there are fewer than `FEWEST`.
+    """(begin, end) of each step, Unix ns, one after the other; none where there are fewer than `FEWEST`. What lies
+    between two loops is in no step.
 
     Args:
         spans: by their beginning, heads of loops included.
         end: of the body.
     """
-    ends = _ends(spans)
+    loops = _loops(_ends(spans))
+    begins = [span.begin for span in spans]
+    steps: list[tuple[int, int]] = []
+    for at, ends in enumerate(loops):
+        first = bisect_left(begins, loops[at - 1][-1]) if at else 0
+        until = loops[at + 1][0] if at + 1 < len(loops) else end
+        mine = _steps_of_loop(spans[first : bisect_left(begins, until)], ends, until)
+        if steps:
+            steps[-1] = steps[-1][0], min(steps[-1][1], mine[0][0])
+        steps += mine
+    return steps
+
+
+def _loops(ends: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """The moments, apart for each loop: those that one line makes one after the other, and no others between them.
+    Lines that take turns are of one loop; fewer than `FEWEST` (what is left of a loop's last batches) are part of the
+    loop before, or else the next one."""
     if len(ends) < FEWEST:
         return []
+    runs = [[moment for moment, _ in run] for _, run in groupby(ends, key=lambda each: each[1])]
+    if len(runs) > len({place for _, place in ends}):
+        return [[moment for moment, _ in ends]]
+    loops: list[list[int]] = []
+    for run in runs:
+        if loops and min(len(run), len(loops[-1])) < FEWEST:
+            loops[-1] += run
+        else:
+            loops.append(run)
+    return loops
+
+
+def _steps_of_loop(spans: Sequence[Span], ends: Sequence[int], end: int) -> list[tuple[int, int]]:
+    """The steps of one loop.
+
+    Args:
+        ends: when each step has made its optimizers' steps.
+        end: of the loop at the latest.
+    """
     found = _asking(spans, ends)
     apart = [span for span in spans if not span.is_inner and (span.phase != OPTIMIZER or span.fact >= 0)]
     first = [span.begin for span in apart]
@@ -251,19 +313,21 @@ def recognised_steps(spans: Sequence[Span], end: int) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], _last_end(spans, rarely or found[0], ends[-1], end)], strict=True))
 
 
-def _ends(spans: Sequence[Span]) -> list[int]:
-    """When each step of the loop has made its optimizers' steps."""
+def _ends(spans: Sequence[Span]) -> list[tuple[int, int]]:
+    """(when each step of the loop has made its optimizers' steps, place of the last of these)"""
     steppers = [s for s in spans if s.phase == OPTIMIZER and s.fact >= 0 and not s.is_inner]
     if not steppers:  # optimizers that step within the backward pass, parameter by parameter
         inside = [s.begin for s in spans if s.phase == OPTIMIZER and s.in_backward]
         passes = [s for s in spans if s.phase == BACKWARD and not s.is_inner]
-        return [s.end for s in passes if bisect_left(inside, s.end) > bisect_left(inside, s.begin)]
+        return [(s.end, s.place) for s in passes if bisect_left(inside, s.end) > bisect_left(inside, s.begin)]
+    places = {span.end: span.place for span in steppers}
     by_one: dict[int, list[int]] = defaultdict(list)
     anew = _made_anew(spans, steppers)
     for span in steppers:
         by_one[anew.get(span.fact, span.fact)].append(span.end)
     leading = _leading(by_one)
-    return sorted(by_one[leading] if leading is not None else [span.end for span in steppers])
+    ends = by_one[leading] if leading is not None else list(places)
+    return [(moment, places[moment]) for moment in sorted(ends)]
 
 
 def _made_anew(spans: Sequence[Span], steppers: Sequence[Span]) -> dict[int, int]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Protocol
 
@@ -19,7 +20,7 @@ from torchbench_magic.profiling.sources import CodeSources, ProfiledBody, place_
 from torchbench_magic.profiling.trace import Source, Trace
 
 from . import hooks, phases
-from .marks import BACKWARD, FORWARD, INPUT, LOSS, OPTIMIZER, STEP, WIDTH, LineSamples, LoopMarks, PlaceBook
+from .marks import BACKWARD, CLOSURE, FORWARD, INPUT, LOSS, OPTIMIZER, STEP, WIDTH, LineSamples, LoopMarks, PlaceBook
 from .phases import PHASES
 from .spans import (
     Leads,
@@ -30,6 +31,7 @@ from .spans import (
     recognised_steps,
     said_steps,
     spans_of,
+    with_closures,
     with_loop_heads,
 )
 
@@ -63,6 +65,14 @@ class LinesSeen(Protocol):
         """Number of a place (-1: no line) -> looks that saw it; None where lines are known without looks."""
         ...
 
+    def added(self, begin: int, end: int) -> float:
+        """ns of the stretch that recording may have added; NaN: not known."""
+        ...
+
+    def added_by_place(self, begin: int, end: int) -> Mapping[int, float]:
+        """The same by the number of a place (-1: no line)."""
+        ...
+
 
 class SampledLines:
     """From looks at the stack: a stretch in which nobody looked is not known.
@@ -84,6 +94,12 @@ class SampledLines:
         first, last = np.searchsorted(self._times, (begin, end))
         return Counter(self._places[first:last].tolist())
 
+    def added(self, begin: int, end: int) -> float:
+        return float("nan")
+
+    def added_by_place(self, begin: int, end: int) -> Mapping[int, float]:
+        return dict.fromkeys(self.shares(begin, end), float("nan"))
+
 
 @dataclass(frozen=True)
 class RecordedLines:
@@ -96,6 +112,7 @@ class RecordedLines:
         parent: int64 [nodes], the caller of each; -1 for none. It comes before.
         is_head: bool [nodes], it is the head of a ``for`` loop, where that gets its next item.
         end: Unix ns.
+        recording: float64 [nodes], the part of its time that recording may have added; NaN: not known.
     """
 
     starts: NDArray[np.int64]
@@ -104,9 +121,20 @@ class RecordedLines:
     parent: NDArray[np.int64]
     is_head: NDArray[np.bool_]
     end: int
+    recording: NDArray[np.float64]
 
     @classmethod
-    def of(cls, trace: Trace, sources: Mapping[str, Source], places: PlaceNumbers) -> RecordedLines:
+    def of(
+        cls,
+        trace: Trace,
+        sources: Mapping[str, Source],
+        places: PlaceNumbers,
+        added: NDArray[np.float64] | None = None,
+    ) -> RecordedLines:
+        """
+        Args:
+            added: seconds that recording is estimated to have added to each node; None: not known.
+        """
         mine = trace.segments[trace.segments["thread"] == 0]
         found, heads = [], []
         is_head: dict[tuple[str, int], bool] = {}
@@ -120,23 +148,50 @@ class RecordedLines:
                 is_head[key] = _is_head(sources.get(key[0]), line)
             found.append(places.number(*key))
             heads.append(is_head[key])
+        starts, nodes = mine["start"].to_numpy(np.int64), mine["node"].to_numpy(np.int64)
+        took = np.bincount(nodes, weights=np.diff(np.append(starts, trace.duration)), minlength=len(found))
+        added = np.full(len(found), np.nan) if added is None else added * 1e9
         return cls(
-            mine["start"].to_numpy(np.int64) + trace.begin,
-            mine["node"].to_numpy(np.int64),
+            starts + trace.begin,
+            nodes,
             np.array(found, dtype=np.int64),
             trace.nodes["parent"].to_numpy(np.int64),
             np.array(heads, dtype=bool),
             trace.begin + trace.duration,
+            np.divide(added, took, out=np.zeros(len(found)), where=took > 0),
         )
 
     def shares(self, begin: int, end: int) -> Mapping[int, float]:
+        lengths, nodes = self._cut(begin, end)
+        return self._by_place(lengths, nodes)
+
+    def added(self, begin: int, end: int) -> float:
+        if not len(self.starts):
+            return 0.0
+        at = np.maximum(np.searchsorted(self.starts, (begin, end), side="right") - 1, 0)
+        since = np.maximum((begin, end) - self.starts[at], 0)
+        until = self._added_before[at] + since * self.recording[self.nodes[at]]
+        return float(until[1] - until[0])
+
+    @cached_property
+    def _added_before(self) -> NDArray[np.float64]:
+        """ns that recording may have added before each segment."""
+        lengths = np.diff(self.starts, append=self.end)
+        return np.append(0.0, np.cumsum(lengths * self.recording[self.nodes])[:-1])
+
+    def added_by_place(self, begin: int, end: int) -> Mapping[int, float]:
+        lengths, nodes = self._cut(begin, end)
+        return self._by_place(lengths * self.recording[nodes], nodes)
+
+    def _cut(self, begin: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(ns, node) of each segment of a stretch."""
         first = max(int(np.searchsorted(self.starts, begin, side="right")) - 1, 0)
         last = int(np.searchsorted(self.starts, end, side="left"))
-        if last <= first:
-            return {}
         edges = np.clip(np.append(self.starts[first:last], end), begin, end)
-        lengths, places = np.diff(edges), self.place_of[self.nodes[first:last]]
-        sums = np.bincount(places + 1, weights=lengths)
+        return np.diff(edges), self.nodes[first:last]
+
+    def _by_place(self, ns: NDArray[np.float64 | np.int64], nodes: NDArray[np.int64]) -> Mapping[int, float]:
+        sums = np.bincount(self.place_of[nodes] + 1, weights=ns)
         return {int(at) - 1: float(sums[at]) for at in np.nonzero(sums)[0]}
 
     def looks(self, begin: int, end: int) -> None:
@@ -218,14 +273,16 @@ class Loop:
 @dataclass
 class _Sum:
     ns: float = 0.0
+    added: float = 0.0
     calls: int = 0
     inner: Counter[int] = field(default_factory=Counter)
     looks: Counter[int] | None = None
     loader_ns: int = 0
 
-    def add(self, ns: float, place: int, seen: Mapping[int, int] | None) -> None:
-        """What a place took, and how many looks saw it there."""
+    def add(self, ns: float, added: float, place: int, seen: Mapping[int, int] | None) -> None:
+        """What a place took, what recording added to that, and how many looks saw it there."""
         self.ns += ns
+        self.added += added
         if seen is not None:
             self.looks = (self.looks or Counter()) + Counter({place: seen.get(place, 0)})
 
@@ -235,8 +292,8 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source]) -> pd.DataFrame:
     steps = recognised_steps(loop.spans, loop.end) if loop.steps is None else list(loop.steps)
     roles = _roles(loop.spans, Leads(loop.spans, steps))
     evaluated = evaluation_passes(loop.spans, steps)
-    with_closure = _steps_with_closure(loop.spans)
-    pieces = _without_loss(pieces_of(loop.spans))
+    # what a closure runs outside of phases is left as a gap: the loss, or other code
+    pieces = [piece for piece in pieces_of(with_closures(loop.spans)) if piece.phase != CLOSURE]
     sums: dict[_Key, _Sum] = defaultdict(_Sum)
     begins = [begin for begin, _ in steps]
     loaders = pieces_of(span for span in loop.spans if span.phase == INPUT and not span.is_head)
@@ -249,11 +306,7 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source]) -> pd.DataFrame:
             mode = _mode(piece, phases.EVALUATION if _is_within(piece, evaluated) else _role(piece, roles))
         mine = sums[number, PHASES[piece.phase - 1], piece.place, mode, False]
         mine.ns += piece.end - piece.begin
-        if piece.phase == OPTIMIZER and piece.end - piece.begin >= _DIVIDED and _is_within(piece, with_closure):
-            shares, seen = loop.lines.shares(piece.begin, piece.end), loop.lines.looks(piece.begin, piece.end)
-            for place in shares.keys() - {-1, piece.place}:  # lines of the closure
-                mine.ns -= shares[place]
-                sums[number, _OTHER, place, "", seen is not None].add(shares[place], place, seen)
+        mine.added += loop.lines.added(piece.begin, piece.end)
         mine.calls += (piece.begin, piece.phase) in entered
         if piece.phase == INPUT:
             mine.loader_ns += _common(piece, loaders)
@@ -266,11 +319,14 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source]) -> pd.DataFrame:
         shares = loop.lines.shares(begin, end) or {-1: float(end - begin)}
         if end - begin < _DIVIDED:
             shares = {max(shares, key=lambda place: shares[place]): float(end - begin)}
+        lines, is_one = loop.lines, len(shares) == 1
+        added = {next(iter(shares)): lines.added(begin, end)} if is_one else lines.added_by_place(begin, end)
         seen = loop.lines.looks(begin, end)
         if seen is not None and len(shares) == 1:
             seen = dict.fromkeys(shares, sum(seen.values()))
         for place, ns in shares.items():
-            sums[number, _LOSS if is_loss else _OTHER, place, "", seen is not None].add(ns, place, seen)
+            mine = sums[number, _LOSS if is_loss else _OTHER, place, "", seen is not None]
+            mine.add(ns, added.get(place, 0.0), place, seen)
     return _table(sums, loop.places, sources)
 
 
@@ -293,33 +349,6 @@ def _cut(pieces: Sequence[Span], steps: Sequence[tuple[int, int]]) -> Iterator[S
             yield replace(piece, begin=begin, end=edges[at])
             begin, at = edges[at], at + 1
         yield replace(piece, begin=begin)
-
-
-def _steps_with_closure(spans: Sequence[Span]) -> list[tuple[int, int]]:
-    """(begin, end) of each step of an optimizer in which a backward pass ran: it called a closure."""
-    passes = [span.begin for span in spans if span.phase == BACKWARD]
-    steps = [(span.begin, span.end) for span in spans if span.phase == OPTIMIZER]
-    return [step for step in steps if bisect_left(passes, step[1]) > bisect_left(passes, step[0])]
-
-
-def _without_loss(pieces: Sequence[Span]) -> list[Span]:
-    """The pieces but for those of an optimizer that lie between a forward pass and a backward pass within its step: its
-    closure runs there, and the gap that is left is the loss."""
-    left_out: set[int] = set()
-    held: list[int] = []  # pieces of the optimizer since the forward pass
-    after_forward, until = False, -1
-    for at, piece in enumerate(pieces):
-        if piece.begin != until or not (piece.is_inner or piece.phase == OPTIMIZER):
-            held, after_forward = [], False
-        until = piece.end
-        if piece.phase == OPTIMIZER:
-            held += [at] * after_forward
-            continue
-        if piece.phase == BACKWARD:
-            left_out.update(held)
-        after_forward = piece.is_inner and _is_after_forward(piece, after_forward)
-        held = held if after_forward else []
-    return [piece for at, piece in enumerate(pieces) if at not in left_out]
 
 
 def _gaps(pieces: Sequence[Span], steps: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int, bool]]:
@@ -414,6 +443,7 @@ def _table(sums: Mapping[_Key, _Sum], places: PlaceNumbers, sources: Mapping[str
             "step": None if step < 0 else step,
             "phase": phase,
             "seconds": sum_.ns / 1e9,
+            "recording_seconds": sum_.added / 1e9,
             "calls": sum_.calls,
             "cell": source.cell if source is not None else None,
             "line": line,
@@ -441,19 +471,21 @@ def recorded_loop(
     body: ProfiledBody,
     trace: Trace,
     known: Mapping[str, Source],
+    added: NDArray[np.float64] | None = None,
     between_steps: Sequence[tuple[int, int]] = (),
 ) -> tuple[pd.DataFrame, Mapping[str, Source]]:
     """(the table, sources by their id) of a run whose lines were recorded; its steps are as it said, where it did.
 
     Args:
         known: sources of its lines.
+        added: seconds that recording is estimated to have added to each node of the trace; None: not known.
         between_steps: what lies between its steps, where a schedule says them; see `RecordedRun`.
     """
     places = PlaceNumbers()
     numbers, texts = _numbers(marks.book, body, places)
     record, sources = _with_numbers(marks.record, numbers), {each.source_id: each for each in texts.of.values()}
     every = {**sources, **known}
-    lines = RecordedLines.of(trace, every, places)
+    lines = RecordedLines.of(trace, every, places, added)
     spans = spans_of(record)
     if spans or marks.record or between_steps:  # else a plain loop, of perhaps a million iterations
         spans = with_loop_heads(spans, lines.heads())

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from torchbench_magic import units
 from torchbench_magic.process.contention import LOAD_KINDS
+from torchbench_magic.profiling.cost import added_factors, first_without_recording
 from torchbench_magic.profiling.diff import ProfileDiff
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.trace import line_label
@@ -30,6 +33,7 @@ from .phases import (
     outliers_of,
     shares_of,
     step_seconds,
+    without_recording,
 )
 
 _WORDS = {
@@ -54,19 +58,16 @@ _ALL_OF_PHASE = 0.9  # from here on without its share
 def loop_clause(profile: Profile) -> Iterator[Phrase]:
     """``a step takes 212 ms: 48 % waits for input at In[4]:3; step 7 took 3.1 times the median, 88 % of it at In[4]:9
     torch.save(...)``; nothing without steps."""
-    seconds = step_seconds(profile.phases)
-    if seconds.empty or seconds.sum() <= 0:
+    seconds, top = step_seconds(profile.phases), _top(profile)
+    if top is None:
         return
-    top = max(shares_of(profile.phases_by_line), key=lambda each: each.share)
     usual, mean = float(seconds.median()), float(seconds.mean())
+    slowed = " with the profiler" * top.is_slowed
     if _differ(seconds):  # shares are of all steps together, and so of their mean
-        yield Phrase(f"a step takes {units.seconds_text(mean)} on average (median {units.seconds_text(usual)}): ")
+        yield Phrase(f"a step takes {units.seconds_text(mean)}{slowed} on average (median {units.seconds_text(usual)})")
     else:
-        yield Phrase(f"a step takes {units.seconds_text(usual)}: ")
-    yield Phrase(f"{units.percent(top.share)} % {_WORDS[top.phase]}")
-    if (where := _said_place(profile, top)) is not None:
-        yield Phrase(" at " if top.line_share >= _ALL_OF_PHASE else f", {units.percent(top.line_share)} % of it at ")
-        yield code(where)
+        yield Phrase(f"a step takes {units.seconds_text(usual)}{slowed}")
+    yield from _most_of_step(profile, top)
     for outlier in _outliers(profile)[:1]:
         yield Phrase("; ")
         yield from _outlier(profile, outlier)
@@ -80,14 +81,86 @@ def _differ(seconds: pd.Series[float]) -> bool:
 
 def place_in_clause(profile: Profile) -> str | None:
     """The line that `loop_clause` names for the phase with most of the time; None where it names none."""
-    if not step_seconds(profile.phases).sum() > 0:
+    top = _top(profile)
+    return _said_place(profile, top) if top is not None else None
+
+
+@dataclass(frozen=True)
+class _Top:
+    """The phase with most of the time.
+
+    Attributes:
+        phase: with most of it without what recording added, where that is sure; else with it.
+        perhaps: another phase that may have most of it without; None where it is sure.
+        shares: the least and the largest share without, where that with is not among them.
+        is_slowed: recording added much to the steps.
+        likely: the phase as it is without what recording is estimated to have added, and with the least and the most
+            that it may have.
+    """
+
+    phase: StepShare
+    perhaps: StepShare | None = None
+    shares: tuple[float, float] | None = None
+    is_slowed: bool = False
+    likely: tuple[StepShare | None, ...] = ()
+
+
+def _top(profile: Profile) -> _Top | None:
+    """None where no phase took any time."""
+    parts = profile.phases_by_line
+    each = shares_of(parts)
+    if not each:
         return None
-    return _said_place(profile, max(shares_of(profile.phases_by_line), key=lambda each: each.share))
+    costs, whole = [one.seconds for one in each], sum(one.seconds for one in each)
+    found = first_without_recording(profile, costs, [one.recording for one in each], whole)
+    if found is None:
+        return _Top(max(each, key=lambda one: one.share))
+    top, perhaps, shares = found
+    if perhaps != top:
+        return _Top(each[top], each[perhaps], is_slowed=True)
+    without = [shares_of(without_recording(parts, times)) for times in (1.0, *added_factors(profile))]
+    likely = tuple(next((one for one in some if one.phase == each[top].phase), None) for some in without)
+    return _Top(each[top], None, shares, is_slowed=True, likely=likely)
 
 
-def _said_place(profile: Profile, top: StepShare) -> str | None:
-    is_said = top.line is not None and top.line_share >= _MOST_OF_PHASE and (top.looks is None or is_most(*top.looks))
-    return line_label(profile.sources, top.source_id, top.line) if is_said else None
+def _is_slowed(profile: Profile) -> bool:
+    """Whether recording added much to the steps."""
+    top = _top(profile)
+    return top is not None and top.is_slowed
+
+
+def _most_of_step(profile: Profile, top: _Top) -> Iterator[Phrase]:
+    """``: 48 % waits for input at In[4]:3``; where the profiler's own work decides which phase is the first, that."""
+    share = units.percent(top.phase.share)
+    if top.perhaps is not None:
+        yield Phrase("; which phase takes the most time is not known: with the profiler it is ")
+        yield code(top.phase.phase)
+        yield Phrase(f" ({share} %)")
+        if top.perhaps.seconds - top.perhaps.recording > max(top.phase.seconds - top.phase.recording, 0.0):
+            yield Phrase(", without it probably ")
+            yield code(top.perhaps.phase)
+        return
+    before = ": " if top.shares is None else "; without it "
+    said = share if top.shares is None else units.percent_range(*top.shares)
+    yield Phrase(f"{before}{said} % {_WORDS[top.phase.phase]}")
+    if (where := _said_place(profile, top)) is not None:
+        part = (top.likely[0] if top.likely else None) or top.phase
+        yield Phrase(" at " if part.line_share >= _ALL_OF_PHASE else f", {units.percent(part.line_share)} % of it at ")
+        yield code(where)
+
+
+def _said_place(profile: Profile, top: _Top) -> str | None:
+    """The line with most of the phase, whatever recording added to it."""
+    if top.perhaps is not None:
+        return None
+    of = top.phase
+    for each in top.likely or (of,):
+        is_said = each is not None and each.line is not None and each.line_share >= _MOST_OF_PHASE
+        if each is None or not is_said or (each.source_id, each.line) != (of.source_id, of.line):
+            return None
+        if each.looks is not None and not is_most(*each.looks):
+            return None
+    return line_label(profile.sources, of.source_id, of.line)
 
 
 def _first_step(profile: Profile) -> Outlier | None:
@@ -97,10 +170,17 @@ def _first_step(profile: Profile) -> Outlier | None:
 
 
 def _outliers(profile: Profile) -> tuple[Outlier, ...]:
-    """Steps that took long by what they did: where other processes had the processor, that is not known."""
+    """Steps that took long by what they did, not by what recording added: where other processes had the processor, that
+    is not known."""
     if any(doubt.kind in LOAD_KINDS for doubt in profile.warnings):
         return ()
-    return outliers_of(profile.phases_by_line)
+    parts = profile.phases_by_line
+    found = outliers_of(parts)
+    if not found or not _is_slowed(profile):
+        return found
+    key = lambda each: (each.step, each.phase, each.source_id, each.line)
+    without = {key(each) for each in outliers_of(without_recording(parts, added_factors(profile)[1]), len(parts))}
+    return tuple(each for each in found if key(each) in without)
 
 
 def _outlier(profile: Profile, outlier: Outlier, name: str = "") -> Iterator[Phrase]:
@@ -170,10 +250,12 @@ def loop_footer(profile: Profile) -> Iterator[StyledText]:
     """What the phases are, and the other steps that took long."""
     if profile.phases.empty:
         return
+    added = of_result('.phases_by_line["recording_seconds"]')
     yield (
         Phrase(
             "Phases: of the thread that runs the loop; they add up to the step. Loss: between the forward and the"
             " backward pass. Other: the rest."
+            + (f" They include what the profiler added ({added}, estimated)." if _is_slowed(profile) else "")
             + (_BY_LOOKS if profile.phases_by_line["looks"].notna().any() else "")
             + (_UNSEEN if any(each.looks and each.unseen for each in shares_of(profile.phases_by_line)) else "")
             + (" Work on a device overlaps with them." if _has_device(profile) else "")
@@ -199,20 +281,26 @@ def _outside(profile: Profile) -> Iterator[StyledText]:
 
 
 def _evaluated(profile: Profile) -> Iterator[StyledText]:
-    """The evaluation that is no part of a step, with its line with the most time."""
+    """The evaluation, with its line with the most time: what is no part of a step, and what counts for one."""
     parts = profile.phases_by_line
-    outside = parts[parts["step"].isna() & parts["mode"].notna()]
-    mine = outside[outside["mode"].map(lambda mode: EVALUATION in str(mode).split()).astype(bool)]
-    mine = mine[mine["line"].notna()].sort_values("seconds", ascending=False)
-    seconds = float(mine["seconds"].sum())
-    if seconds <= 0:
-        return
-    passes = units.count(int(mine["calls"].sum()))
-    yield (
-        Phrase(f"Evaluation outside of the steps: {passes} forward passes, {units.seconds_text(seconds)} in them, at "),
-        code(line_label(profile.sources, mine["source_id"].iloc[0], mine["line"].iloc[0])),
-        Phrase("." if len(mine) == 1 else " and other lines."),
-    )
+    is_evaluation = parts["mode"].map(lambda mode: EVALUATION in str(mode).split()).astype(bool)
+    every = parts[is_evaluation & parts["line"].notna()].sort_values("seconds", ascending=False)
+    for where, counts, mine in (
+        ("outside of the steps", "", every[every["step"].isna()]),
+        ("within the loop", ", counted in the step before it", every[every["step"].notna()]),
+    ):
+        seconds = float(mine["seconds"].sum())
+        if seconds <= 0:
+            continue
+        lines = mine.groupby(["source_id", "line"], sort=False)["seconds"].sum()
+        top: Any = lines.idxmax()
+        number = int(mine["calls"].sum())
+        passes = f"{units.count(number)} forward pass{'es' if number != 1 else ''}"
+        yield (
+            Phrase(f"Evaluation {where}: {passes}, {units.seconds_text(seconds)} in them, at "),
+            code(line_label(profile.sources, *top)),
+            Phrase(f"{'' if len(lines) == 1 else ' and other lines'}{counts}."),
+        )
 
 
 def _workers(profile: Profile) -> str:
