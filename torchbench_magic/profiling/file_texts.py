@@ -137,6 +137,7 @@ class Statements:
     numpy_calls: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
+@lru_cache(maxsize=64)  # a profile reads each file that its code came from
 def read_statements(*texts: str) -> Statements:
     """Read the first of ``texts`` that is Python (a cell's visible text need not be); empty if none is."""
     for text in texts:
