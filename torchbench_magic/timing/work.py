@@ -586,8 +586,8 @@ class Probe:
 
     def _judged(self) -> Steps[Finding | None]:
         """What the recorded calls come to; it may call the code some more times."""
-        found = self._by_what_ran()
-        if found is not None and (yield from self._happens_again(self._does_it_again())):
+        found, is_again = self._by_what_ran()
+        if found is not None and (yield from self._happens_again(is_again)):
             found = None  # chance: the work of a call is not always the same
         if not (found and found.voids) and self._before is None and (len(self._works) < 4 or self._moving):
             found = (yield from self._by_test()) or found
@@ -630,25 +630,30 @@ class Probe:
         a, b, c = (None if seen is None else extent(seen) for seen in (early, last, call.before.get(label)))
         return a is None or b is None or c is None or (a < b > c) or (a > b < c)
 
-    def _by_what_ran(self) -> Finding | None:
+    def _by_what_ran(self) -> tuple[Finding | None, Callable[[Work], bool]]:
+        """And whether a further call does what seems lost, or less than each one seems to do."""
         first, later = self._first, self._later
         share, text = min(lacks(first, work) for work in later)
         lost = [lacks(first, work)[0] for work in later]
         varies = max((lacks(a, b)[0] for a in later for b in later), default=0.0)
         more, more_text = lacks(later[-1], first, ("the last call", "the first one"))
+        apart = min(self._apart(work) for work in later)
+        is_again = lambda extra: self._apart(extra) < apart / 2
         settled = self._settled
         switches = [k for k in settled if self._is_switched(k)]
         if (rising := self._rising()) is not None:
-            return Finding("more", self._growth(rising))
-        if len(later) > 2 and _ends(lost):
-            return Finding("less", lacks(first, later[-1], ("the first call", "the last one"))[1])
-        if self._is_falling:
-            return Finding("less", lacks(later[0], later[-1], (f"the {self._early} call", "the last one"))[1])
+            return Finding("more", self._growth(rising)), (
+                lambda extra: extra.amounts[rising] < 0.9 * later[-1].amounts[rising]
+            )
+        if len(later) > 2 and ((ends := _ends(lost)) or self._is_falling):
+            early, name = (first, "first") if ends else (later[0], self._early)
+            gone, text = lacks(early, later[-1], (f"the {name} call", "the last one"))
+            return Finding("less", text), lambda extra: lacks(early, extra)[0] < gone / 2
         if share >= min(0.9, LOST + 2 * varies):
-            return Finding("less" if share >= MOST else "part", text + self._cause(switches or settled))
+            return Finding("less" if share >= MOST else "part", text + self._cause(switches or settled)), is_again
         if switches and max(share, more) > 0.01:
-            return Finding("part", (text if share > more else more_text) + self._cause(switches))
-        return None
+            return Finding("part", (text if share > more else more_text) + self._cause(switches)), is_again
+        return None, is_again
 
     def _is_switched(self, label: str) -> bool:
         was, now = self._first.before, self._later[0].before
@@ -667,8 +672,6 @@ class Probe:
     def _is_falling(self) -> bool:
         """Whether lines, and elements that operators touched, become fewer from call to call, as steps of what
         converges."""
-        if len(self._later) < 3:
-            return False
         columns = [each for each in zip(*(work.amounts[:2] for work in self._later), strict=True) if each[0]]
         return any(columns) and all(a >= b >= c and a >= c / MOST for a, b, c in columns)
 
@@ -698,17 +701,6 @@ class Probe:
         first call's own where that is most."""
         share = lacks(self._first, work)[0]
         return share if share >= LOST else max(share, lacks(work, self._first)[0])
-
-    def _does_it_again(self) -> Callable[[Work], bool]:
-        """Whether a call does the work that seems lost."""
-        early, last, rising = self._later[0], self._later[-1], self._rising()
-        if rising is not None:
-            return lambda extra: extra.amounts[rising] < 0.9 * last.amounts[rising]
-        if self._is_falling:
-            half = lacks(early, last)[0] / 2
-            return lambda extra: lacks(early, extra)[0] < half
-        lost = min(self._apart(work) for work in self._later)
-        return lambda extra: self._apart(extra) < lost / 2
 
     def _happens_again(self, is_again: Callable[[Work], bool]) -> Steps[bool]:
         """Whether it is so in one of some more calls; random generators run on meanwhile."""
@@ -743,8 +735,9 @@ class Probe:
         first, later = self._first, self._later
         share, lost = min(lacks(first, work) for work in later)
         rises = bool(moving) and present > before
-        last = self._later[-1].before
-        if not settled and not rises and all(is_number(last[k]) and last[k] != seen_of(now[k].value) for k in moving):
+        last = later[-1].before
+        counting = [k for k in moving if is_number(last[k]) and k in now and last[k] != seen_of(now[k].value)]
+        if not settled and not rises and counting == moving:
             return None  # a counter that decides what is done now and then
         if max(pair) <= (MORE if rises else ONCE) * min(pair):
             return None
@@ -854,37 +847,40 @@ class Probe:
         """Whether what the first call gave is empty in later ones, or what calls take from has nothing left."""
         first, later = self._first, self._later
         ratio = first.cpu / max(sorted(work.cpu for work in later)[len(later) // 2], NOISE)
+        is_short = later[-1].wall <= self.long / 10
         for name, made in first.gave.items():
             others = [work.gave.get(name) for work in later]
-            empty = [one is not None and not _is_something(one) for one in others]
-            if not (_is_something(made) and empty[-1] and (isinstance(made.size, int) or (all(empty) and ratio > 5))):
+            empty, end = [one is not None and not _is_something(one) for one in others], others[-1]
+            if not _is_something(made) or end is None or not empty[-1]:
+                continue
+            is_told = ratio > 5 if all(empty) else is_short and end.kind == "NoneType"
+            if not (is_told or (isinstance(made.size, int) and (is_short or all(empty)))):
                 continue
             again = lambda call, name=name: _is_something(call.gave.get(name))
             if not all(empty) and (yield from self._happens_again(again)):
                 continue
-            what = "the value" if name == VALUE else f"`{name}`"
-            texts = [_value_text(one) for one in (made, others[-1]) if one is not None]
-            where = "later ones" if all(empty) else "the last one"
-            return Finding("less", f"{what} was {texts[0]} in the first call and {texts[1]} in {where}")
-        now = state_of(self._reach(), self._share)
-        k = next((k for k in now if self._has_ended(k, now[k].size)), None)
-        moves = lambda call: k not in call.before or call.before[k].size != now[k].size
-        if k is None or (yield from self._happens_again(moves)):
+            what, when = "the value" if name == VALUE else f"`{name}`", "later ones" if all(empty) else "the last one"
+            return Finding("less", f"{what} was {_value_text(made)} in the first call and {_value_text(end)} in {when}")
+        last = later[-1].before
+        ended = [k for k, one in last.items() if self._has_ended(k, one.size)]
+        now = state_of(self._reach(), self._share) if ended else {}
+        k = next((k for k in ended if k in now and now[k].size == last[k].size), None)
+        if k is None or (yield from self._happens_again(lambda call: call.before.get(k, now[k]).size != now[k].size)):
             return None
         if type(now[k].size) is Place:
             return Finding("less", f"the first calls moved on in `{plain_label(k)}`, and the last one did not")
         return Finding("less", f"`{plain_label(k)}` had items left before the first call and none in the end")
 
-    def _has_ended(self, label: str, now: Any) -> bool:
+    def _has_ended(self, label: str, last: Any) -> bool:
         """Whether calls took from something until nothing was left: an iterator, a container, a cursor, a file in which
-        they no longer move on."""
+        they moved on."""
         sizes = [work.before[label].size for work in self._works if label in work.before]
-        if not isinstance(now, int) or len(sizes) < len(self._works) or sizes[-1] != now:
+        if not isinstance(last, int) or len(sizes) < len(self._works):
             return False
-        if type(now) is Left:
-            return bool(sizes[0]) and now == 0
-        # what each call fills or opens has nothing left between them either
-        return len(sizes) > 3 and (sizes[1] != sizes[2] if type(now) is Place else now == 0 and all(sizes[1:3]))
+        if type(last) is Left:
+            return bool(sizes[0]) and last == 0
+        # what each call fills or opens itself has nothing left between them either
+        return len(sizes) > 3 and (sizes[1] != sizes[2] if type(last) is Place else last == 0 and all(sizes[1:3]))
 
     def _by_time(self) -> Finding | None:
         """What only counts of the process, values and times tell: no more than a doubt."""
