@@ -100,6 +100,8 @@ HELD = "class S: pass\ns = S()\ns.x = np.zeros(4000)"
 TRAINING = "net = torch.nn.Linear(4, 1); x = torch.ones(8, 4); opt = torch.optim.Adam(net.parameters())"
 BYTES = "import io; f = io.BytesIO(bytes(900))"
 TEXT = "import io; f = io.TextIOWrapper(io.BytesIO(b'a line of it\\n' * 50))"
+IN_TURN = "f = fs[next(k) % 3]; f.seek(0); f.read(5)"
+LINES = "def skip(): next(f, None)"
 ROWS = """\
 import sqlite3
 db = sqlite3.connect(':memory:'); db.execute('create table t(a)')
@@ -221,6 +223,7 @@ CELLS = [
         TEXT + "\ndef skip(): f.readline()",
         "skip()",
     ),
+    ("less", "^the first calls moved on in `f`, and the last one did not$", f"{TEXT}\n{LINES}", "skip()"),
     ("less", "^the value was a tuple of 1 in the first call and None in the last one$", ROWS, "cur.fetchone()"),
     ("less", "^`cur` had items left before the first call and none in the end$", ROWS, "y = [cur.fetchone()]"),
     (
@@ -289,6 +292,7 @@ QUIET = [
     (BYTES, "f.read(9) or f.seek(0)"),
     (BYTES, "f.write(b'x')"),
     (TEXT, "f.readline() or f.seek(0)"),
+    ("import io, itertools; k = itertools.count(); fs = [io.BytesIO(b'x' * 9) for _ in range(3)]", IN_TURN),
     (ROWS, "cur.execute('select a from t').fetchone()"),
     (ROWS, "cur.execute('select a from t').fetchall()"),
     ("import array; ar = array.array('i')", "ar.pop() if ar else ar.extend(range(2))"),

@@ -879,8 +879,11 @@ class Probe:
             return False
         if type(last) is Left:
             return bool(sizes[0]) and last == 0
-        # what each call fills or opens itself has nothing left between them either
-        return len(sizes) > 3 and (sizes[1] != sizes[2] if type(last) is Place else last == 0 and all(sizes[1:3]))
+        if len(sizes) < 4:  # what each call fills or opens itself has nothing left between them either
+            return False
+        if type(last) is Place:  # in the midst of its lines a file tells none
+            return sizes[1:3] == [None, None] or sizes[0] != sizes[1] != sizes[2]
+        return last == 0 and all(sizes[1:3])
 
     def _by_time(self) -> Finding | None:
         """What only counts of the process, values and times tell: no more than a doubt."""

@@ -12,6 +12,7 @@ import gc
 import io
 import itertools
 import math
+import mmap
 import os
 import threading
 import warnings
@@ -55,7 +56,8 @@ _DICTS = (dict, OrderedDict, defaultdict, Counter)
 _CONTAINERS = (list, set, deque, bytearray, *_DICTS)
 GROWING = frozenset(kind.__name__ for kind in _CONTAINERS)
 _SCALARS = (bool, int, float, complex, str, bytes)
-_FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO, io.BytesIO, io.StringIO)
+_BUFFERED = (io.BufferedReader, io.BufferedWriter, io.BufferedRandom)
+_FILES = (io.TextIOWrapper, *_BUFFERED, io.FileIO, io.BytesIO, io.StringIO, mmap.mmap)
 _IN_C = (WrapperDescriptorType, MethodDescriptorType)
 OF_PROCESS = "of the process"
 
