@@ -50,7 +50,6 @@ from .work_state import (
     Seen,
     extent,
     generators_among,
-    home_of,
     is_number,
     is_switch,
     plain_label,
@@ -540,7 +539,7 @@ class Probe:
         self._plain = plain
         is_open = self.finding is None or not self.finding.voids  # a doubt may become more
         if is_open:
-            yield from self._calls_in_front(in_a_row // 2)
+            yield from self._calls_in_front(in_a_row // 2)  # as a timed call has on average
         if is_open and self._works[-1].wall <= self.long and (yield from self.recorded(is_tried=True)) != FAILED:
             found = (yield from self._judged()) or (yield from self._by_gradients(without, copied))
             self.finding = found or self.finding
@@ -626,8 +625,8 @@ class Probe:
 
     def _turns(self, label: str, call: Work) -> bool:
         """Whether what moved from call to call moves the other way in another one, or is gone."""
-        early, last = (work.before[label] for work in (self._later[0], self._later[-1]))
-        a, b, c = (None if seen is None else extent(seen) for seen in (early, last, call.before.get(label)))
+        states = [work.before for work in (self._later[0], self._later[-1], call)]
+        a, b, c = (extent(state[label]) if label in state else None for state in states)
         return a is None or b is None or c is None or (a < b > c) or (a > b < c)
 
     def _by_what_ran(self) -> tuple[Finding | None, Callable[[Work], bool]]:
@@ -724,7 +723,8 @@ class Probe:
         """What is not as setup left it, or moves, put to the test: does a call from setup's state take another time?"""
         settled, moving = self._settled, self._moving
         now = self._reach()
-        labels = [*settled, *moving, *map(home_of, (*settled, *moving))]
+        homes = [k[: max(k.rfind("."), k.rfind("["), 0)] for k in (*settled, *moving)]
+        labels = [*settled, *moving, *homes]
         labels += [f"{label}.__dict__" for label in labels]  # attributes, or the cell of a variable
         put_backs = self._kept.put_backs(labels, now) if settled or moving else None
         if put_backs is None or self._works[-1].wall > self.long:

@@ -19,16 +19,7 @@ import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import (
-    CellType,
-    CodeType,
-    FrameType,
-    FunctionType,
-    MethodDescriptorType,
-    MethodType,
-    ModuleType,
-    WrapperDescriptorType,
-)
+from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,7 +49,8 @@ GROWING = frozenset(kind.__name__ for kind in _CONTAINERS)
 _SCALARS = (bool, int, float, complex, str, bytes)
 _BUFFERED = (io.BufferedReader, io.BufferedWriter, io.BufferedRandom)
 _FILES = (io.TextIOWrapper, *_BUFFERED, io.FileIO, io.BytesIO, io.StringIO, mmap.mmap)
-_IN_C = (WrapperDescriptorType, MethodDescriptorType)
+_IN_C = (type(list.__len__), type(list.append))
+"""Of methods that are no Python code."""
 OF_PROCESS = "of the process"
 
 
@@ -306,11 +298,6 @@ def is_switch(was: Seen, now: Seen) -> bool:
     is_word = was.kind in ("bool", "dtype", "device") or is_text
     is_shape = isinstance(was.size, tuple) and was.size != now.size
     return was.kind == now.kind and was[1:] != now[1:] and (is_word or is_shape)
-
-
-def home_of(label: str) -> str:
-    """The label of what holds something by a name or a number; empty where nothing does."""
-    return label[: max(label.rfind("."), label.rfind("["), 0)]
 
 
 def plain_label(label: str) -> str:
