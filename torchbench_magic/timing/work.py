@@ -155,7 +155,7 @@ class Work:
     @property
     def took(self) -> float:
         """Seconds, without those in which others had the core, or may have had it."""
-        return self.cpu + self.waited
+        return self.cpu + min(self.waited, self.wall)
 
 
 class _Lines:
@@ -915,7 +915,7 @@ class Probe:
     @property
     def _usual(self) -> float:
         """Seconds of a later call, the median, at most."""
-        return sorted(work.took + work.unclear for work in self._later)[len(self._later) // 2]
+        return sorted(max(work.took + work.unclear, work.wall) for work in self._later)[len(self._later) // 2]
 
     def _by_waiting(self) -> Steps[Finding | None]:
         """Whether calls wait for what an early one still found, as those of a lock that nobody releases."""
