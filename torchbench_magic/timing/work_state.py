@@ -225,10 +225,11 @@ def _size(value: Any) -> Any:
         with contextlib.suppress(Exception):
             if kind in _FILES:
                 return Place(kind.tell(value))
-            if type(counted := vars(kind).get("__len__")) in _IN_C:
-                return counted(value)
-            if type(counted := vars(kind).get("__length_hint__")) in _IN_C:
-                return Left(counted(value))
+            named = vars(kind)
+            if type(named.get("__len__")) in _IN_C:
+                return named["__len__"](value)
+            if type(named.get("__length_hint__")) in _IN_C:
+                return Left(named["__length_hint__"](value))
     if (ended := is_used_up(value)) is None:
         return None
     return not ended if is_cursor(value) else Left(not ended)  # a cursor is given statements
