@@ -98,6 +98,37 @@ df['a'] = np.sort(df['a'])
 IMAGE = "from PIL import Image\nim = Image.new('L', (64, 64))"
 HELD = "class S: pass\ns = S()\ns.x = np.zeros(4000)"
 TRAINING = "net = torch.nn.Linear(4, 1); x = torch.ones(8, 4); opt = torch.optim.Adam(net.parameters())"
+BYTES = "import io; f = io.BytesIO(bytes(900))"
+TEXT = "import io; f = io.TextIOWrapper(io.BytesIO(b'a line of it\\n' * 50))"
+IN_TURN = "f = fs[next(k) % 3]; f.seek(0); f.read(5)"
+LINES = "def skip(): next(f, None)"
+ROWS = """\
+import sqlite3
+db = sqlite3.connect(':memory:'); db.execute('create table t(a)')
+db.executemany('insert into t values(?)', [(i,) for i in range(99)])
+cur = db.execute('select a from t')
+"""
+CONVERGING = """\
+class Solver:
+    need = 11
+    def step(self, closure):
+        self.need = max(self.need - 2, 1)
+        for _ in range(self.need):
+            closure()
+def closure():
+    x + 1
+solver = Solver()
+def step(): solver.step(closure)
+"""
+CELL_OF_ITS_OWN = """\
+def made():
+    k = 1
+    def f():
+        nonlocal k
+        k = min(k + 1, 9); clock.work(1000 * k)
+    return f
+f = made()
+"""
 
 CELLS = [
     # (how it is found, a part of the evidence, setup, body)
@@ -168,13 +199,13 @@ CELLS = [
     ),
     (
         "waits",
-        "the first took less than 20.0 µs, later ones 5.0. ms; `slots._value` was 3, then 0",
+        "an early one took less than 20.0 µs, later ones 5.0. ms; `slots._value` was 3, then 0",
         "import threading; slots = threading.Semaphore(3)",
         "clock.wait(0 if slots.acquire(blocking=False) else 5000)",
     ),
     (
         "waits",
-        "the first took less than 20.0 µs, later ones 5.0. ms",
+        "an early one took less than 20.0 µs, later ones 5.0. ms",
         "import threading; lock = threading.Lock()",
         "clock.wait(0 if lock.acquire(blocking=False) else 5000)",
     ),
@@ -183,6 +214,48 @@ CELLS = [
         "a call takes 12.0 µs from .*, and 4.00 µs from the present one",
         "xs = [2, 1]",
         "clock.work(12 if xs[0] > xs[1] else 4)\nxs.sort()",
+    ),
+    ("less", "^the value was a bytes of 9 in the first call and a bytes of 0 in the last one$", BYTES, "f.read(9)"),
+    ("less", "^the first calls moved on in `f`, and the last one did not$", BYTES, "y = [f.read(9)]"),
+    (
+        "less",
+        "^the first calls moved on in `f`, and the last one did not$",
+        TEXT + "\ndef skip(): f.readline()",
+        "skip()",
+    ),
+    ("less", "^the first calls moved on in `f`, and the last one did not$", f"{TEXT}\n{LINES}", "skip()"),
+    ("less", "^the value was a tuple of 1 in the first call and None in the last one$", ROWS, "cur.fetchone()"),
+    ("less", "^`cur` had items left before the first call and none in the end$", ROWS, "y = [cur.fetchone()]"),
+    (
+        "less",
+        "^`ar` had items left before",
+        "import array; ar = array.array('i', range(99))",
+        "y = [ar.pop() if ar else None]",
+    ),
+    ("less", "closure\\(\\).*ran 7 times in the second call and once in the last one", CONVERGING, "step()"),
+    (
+        "more",
+        "a call takes 1.00 ms from .*, and 4.00 ms from the present one; `s.0.` was 1, then 4",
+        "def f(s=[1]): s[0] = min(s[0] + 1, 4); clock.work(1000 * (s[0] - (s[0] == 2)))",
+        "f()",
+    ),
+    (
+        "more",
+        "a call takes 2.00 ms from .*, and 9.00 ms from the present one; `k` was 1, then 9",
+        CELL_OF_ITS_OWN,
+        "f()",
+    ),
+    (
+        "less",
+        "a call takes 8.00 ms from .*, and 1.00 ms from the present one; `n.0.` was 9, then 1",
+        "n = [9]",
+        "n[0] = max(n[0] - 1, 1)\nclock.work(1000 * n[0])",
+    ),
+    (
+        "waits",
+        "an early one took 4.. µs, later ones 5.0. ms",  # the processor's, of a cold start
+        "import threading; slots = threading.Semaphore(3)",
+        "got = slots.acquire(blocking=False); clock.work(400 if got else 1); clock.wait(0 if got else 5000)",
     ),
     (
         "part",
@@ -214,6 +287,19 @@ QUIET = [
     ("w = torch.ones(9, 9); n = [0]", "with torch.set_grad_enabled(n[0] == 0):\n    w @ w\nn[0] += 1"),  # no graph
     (FRAME, "clock.work(100)\ndf['b'] = df['a'] * 2"),
     (FRAME, "clock.work(5000 if '_engine' not in df.index._cache else 100)\ndf.index.get_loc(3)"),  # the same values
+    (BYTES, "f.seek(0); f.read(9)"),
+    (BYTES, "f.seek(0); f.read()"),
+    (BYTES, "f.read(9) or f.seek(0)"),
+    (BYTES, "f.write(b'x')"),
+    (TEXT, "f.readline() or f.seek(0)"),
+    ("import io, itertools; k = itertools.count(); fs = [io.BytesIO(b'x' * 9) for _ in range(3)]", IN_TURN),
+    (ROWS, "cur.execute('select a from t').fetchone()"),
+    (ROWS, "cur.execute('select a from t').fetchall()"),
+    ("import array; ar = array.array('i')", "ar.pop() if ar else ar.extend(range(2))"),
+    ("n = [9]", "n[0] = max(n[0] - 1, 1)\nclock.work(1000)"),
+    ("ring = [1, 9, 5]", "ring[:] = [*ring[1:], ring[0]]\nclock.work(1000 * ring[0])"),  # in turn
+    ("calls = iter(range(999))", "for _ in range(11 if next(calls) % 9 < 2 else 1): x + 1"),  # comes again
+    ("", "clock.wait(900)"),
 ]
 
 
@@ -257,7 +343,7 @@ def probed(setup: str, body: str, plain: int = PLAIN, **more: Any) -> tuple[Prob
     driven(probe.recorded_again())
     for _ in range(plain):
         code.start(0, 1, clock.clocks, lambda: None)
-    driven(probe.recorded_last(plain))
+    driven(probe.recorded_last(plain, 1))
     return probe, names
 
 

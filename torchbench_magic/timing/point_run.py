@@ -263,7 +263,7 @@ class PointRun:
             if name in self.probes:
                 isolation.enter(entry.measurement)
                 without = [self._trained[n] for n in isolation.without_gradients(entry.measurement)]
-                yield from self.probes[name].recorded_last(entry.calls_made, without, self._copied)
+                yield from self.probes[name].recorded_last(entry.calls_made, entry.calls, without, self._copied)
 
     def _copied(self) -> Callable[[], object]:
         """Copy the state of tensors and optimizers; what puts it back."""

@@ -45,6 +45,7 @@ from .work_state import (
     OF_PROCESS,
     Kept,
     Left,
+    Place,
     Reached,
     Seen,
     extent,
@@ -154,7 +155,7 @@ class Work:
     @property
     def took(self) -> float:
         """Seconds, without those in which others had the core, or may have had it."""
-        return self.cpu + self.waited
+        return self.cpu + min(self.waited, self.wall)
 
 
 class _Lines:
@@ -508,7 +509,7 @@ class Probe:
 
     def recorded_again(self) -> Steps[float]:
         """The calls after the first, and what is known then; nanoseconds of the last of them."""
-        yield from self._call_in_front()
+        yield from self._calls_in_front()
         self._early = "third" if self.calls else "second"
         for _ in range(2):
             if self._works[-1].wall <= self.long or len(self._works) == 1:
@@ -516,25 +517,32 @@ class Probe:
         self.finding = yield from self._judged()
         return float(last)
 
-    def _call_in_front(self) -> Steps[None]:
-        """A call after which those that are recorded follow one of the same code, as most timed ones do."""
-        if not self._is_alone and self._before is None and self._works[-1].wall <= self.long:
-            yield BlockRequest(self.block, 0, 1, is_tried=True)
-            self.calls += 1
+    def _calls_in_front(self, calls: int = 1) -> Steps[None]:
+        """Calls after which those that are recorded follow some of the same code, as most timed ones do."""
+        wall = max(self._works[-1].wall, NOISE)
+        if not self._is_alone and self._before is None and wall <= self.long:
+            calls = max(1, min(calls, int(self.long / wall)))
+            yield BlockRequest(self.block, 0, calls, is_tried=True)
+            self.calls += calls
 
     def recorded_last(
-        self, plain: int, without: Sequence[Any] = (), copied: Callable[[], Callable[[], object]] | None = None
+        self,
+        plain: int,
+        in_a_row: int,
+        without: Sequence[Any] = (),
+        copied: Callable[[], Callable[[], object]] | None = None,
     ) -> Steps[None]:
         """The call after the samples, for which so many were made, and what is known then.
 
         Args:
+            in_a_row: of those, before others were called.
             without: tensors that have no gradient here, and one after calls of another alternative.
             copied: copies the state of tensors and optimizers; gives what puts it back.
         """
         self._plain = plain
         is_open = self.finding is None or not self.finding.voids  # a doubt may become more
         if is_open:
-            yield from self._call_in_front()
+            yield from self._calls_in_front(in_a_row // 2)  # as a timed call has on average
         if is_open and self._works[-1].wall <= self.long and (yield from self.recorded(is_tried=True)) != FAILED:
             found = (yield from self._judged()) or (yield from self._by_gradients(without, copied))
             self.finding = found or self.finding
@@ -580,12 +588,13 @@ class Probe:
 
     def _judged(self) -> Steps[Finding | None]:
         """What the recorded calls come to; it may call the code some more times."""
-        found = self._by_what_ran()
-        if found is not None and (yield from self._happens_again()):
+        found, is_again = self._by_what_ran()
+        if found is not None and (yield from self._happens_again(is_again)):
             found = None  # chance: the work of a call is not always the same
         if not (found and found.voids) and self._before is None and (len(self._works) < 4 or self._moving):
             found = (yield from self._by_test()) or found
-        return found or self._by_what_it_gave() or self._by_time() or (yield from self._by_waiting())
+        found = found or (yield from self._by_what_is_left())
+        return found or self._by_time() or (yield from self._by_waiting())
 
     @property
     def _first(self) -> Work:
@@ -603,36 +612,50 @@ class Probe:
         return [
             label
             for label in dict.fromkeys([*was, *now])
-            if was.get(label) != now.get(label) and all(w.before.get(label) == now.get(label) for w in self._later)
+            if not (label.endswith("]") and label not in was)  # an item that is new is what its list is
+            and was.get(label) != now.get(label) and all(w.before.get(label) == now.get(label) for w in self._later)
         ]
 
     @property
     def _moving(self) -> list[str]:
-        """Labels of what grows, or shrinks, with every call, numbers among them."""
+        """Labels of what grows, or shrinks, with every call, or with the first ones, numbers among them."""
         if len(self._later) < 3:
             return []
         seen = {k: [w.before[k] for w in self._later if k in w.before] for k in self._later[0].before}
         counted = {k: [n for n in map(extent, seen[k]) if n is not None] for k in seen}
-        apart = {k: n for k, n in counted.items() if len({*n}) == len(self._later)}
+        apart = {k: n for k, n in counted.items() if len(n) == len(self._later) and n[0] != n[1]}
         return [k for k, n in apart.items() if n in (sorted(n), sorted(n, reverse=True))]
 
-    def _by_what_ran(self) -> Finding | None:
+    def _turns(self, label: str, call: Work) -> bool:
+        """Whether what moved from call to call moves the other way in another one, or is gone."""
+        states = [work.before for work in (self._later[0], self._later[-1], call)]
+        a, b, c = (extent(state[label]) if label in state else None for state in states)
+        return a is None or b is None or c is None or (a < b > c) or (a > b < c)
+
+    def _by_what_ran(self) -> tuple[Finding | None, Callable[[Work], bool]]:
+        """And whether a further call does what seems lost, or less than each one seems to do."""
         first, later = self._first, self._later
         share, text = min(lacks(first, work) for work in later)
         lost = [lacks(first, work)[0] for work in later]
         varies = max((lacks(a, b)[0] for a in later for b in later), default=0.0)
         more, more_text = lacks(later[-1], first, ("the last call", "the first one"))
+        apart = min(self._apart(work) for work in later)
+        is_again = lambda extra: self._apart(extra) < apart / 2
         settled = self._settled
         switches = [k for k in settled if self._is_switched(k)]
         if (rising := self._rising()) is not None:
-            return Finding("more", self._growth(rising))
-        if len(later) > 2 and _ends(lost):
-            return Finding("less", lacks(first, later[-1], ("the first call", "the last one"))[1])
+            return Finding("more", self._growth(rising)), (
+                lambda extra: extra.amounts[rising] < 0.9 * later[-1].amounts[rising]
+            )
+        if len(later) > 2 and ((ends := _ends(lost)) or self._is_falling):
+            early, name = (first, "first") if ends else (later[0], self._early)
+            gone, text = lacks(early, later[-1], (f"the {name} call", "the last one"))
+            return Finding("less", text), lambda extra: lacks(early, extra)[0] < gone / 2
         if share >= min(0.9, LOST + 2 * varies):
-            return Finding("less" if share >= MOST else "part", text + self._cause(switches or settled))
+            return Finding("less" if share >= MOST else "part", text + self._cause(switches or settled)), is_again
         if switches and max(share, more) > 0.01:
-            return Finding("part", (text if share > more else more_text) + self._cause(switches))
-        return None
+            return Finding("part", (text if share > more else more_text) + self._cause(switches)), is_again
+        return None, is_again
 
     def _is_switched(self, label: str) -> bool:
         was, now = self._first.before, self._later[0].before
@@ -646,6 +669,13 @@ class Probe:
         columns = zip(*(work.amounts for work in self._later), strict=True)
         found = (i for i, (a, b, c) in enumerate(columns) if a < b < c and c >= MORE * a and c - a >= far * (b - a))
         return next(found, None)
+
+    @property
+    def _is_falling(self) -> bool:
+        """Whether lines, and elements that operators touched, become fewer from call to call, as steps of what
+        converges."""
+        columns = [each for each in zip(*(work.amounts[:2] for work in self._later), strict=True) if each[0]]
+        return any(columns) and all(a >= b >= c and a >= c / MOST for a, b, c in columns)
 
     def _growth(self, which: int) -> str:
         """How each call does more: by shapes, else sizes, else lines; never by two equal numbers."""
@@ -674,20 +704,18 @@ class Probe:
         share = lacks(self._first, work)[0]
         return share if share >= LOST else max(share, lacks(work, self._first)[0])
 
-    def _happens_again(self) -> Steps[bool]:
-        """Whether one of some more calls does the work that seemed lost; random generators run on meanwhile."""
+    def _happens_again(self, is_again: Callable[[Work], bool]) -> Steps[bool]:
+        """Whether it is so in one of some more calls; random generators run on meanwhile."""
         if self._works[-1].wall > self.long / 10:
             return False
-        rising, lost = self._rising(), min(self._apart(work) for work in self._later)
         mark, (self._random, random) = len(self._works), ([], self._random)
-        most = self._later[-1].amounts
         try:
             for _ in range(AGAIN):
                 reading = yield from self.recorded(is_tried=True)
                 extra = self._works.pop()
                 if reading == FAILED:
                     return False
-                if extra.amounts[rising] < 0.9 * most[rising] if rising is not None else self._apart(extra) < lost / 2:
+                if is_again(extra):
                     return True
         finally:
             self._random = random
@@ -698,8 +726,9 @@ class Probe:
         """What is not as setup left it, or moves, put to the test: does a call from setup's state take another time?"""
         settled, moving = self._settled, self._moving
         now = self._reach()
-        homes = {k.rpartition(".")[0] for k in (*settled, *moving) if "." in k}
-        labels = [*settled, *moving, *homes, *(f"{home}.__dict__" for home in homes)]
+        homes = [k[: max(k.rfind("."), k.rfind("["), 0)] for k in (*settled, *moving)]
+        labels = [*settled, *moving, *homes]
+        labels += [f"{label}.__dict__" for label in labels]  # attributes, or the cell of a variable
         put_backs = self._kept.put_backs(labels, now) if settled or moving else None
         if put_backs is None or self._works[-1].wall > self.long:
             return None
@@ -709,10 +738,20 @@ class Probe:
         first, later = self._first, self._later
         share, lost = min(lacks(first, work) for work in later)
         rises = bool(moving) and present > before
-        if not settled and not rises and all(is_number(self._later[-1].before[k]) for k in moving):
+        last = later[-1].before
+        counting = [k for k in moving if is_number(last[k]) and k in now and last[k] != seen_of(now[k].value)]
+        if not settled and not rises and counting == moving:
             return None  # a counter that decides what is done now and then
         if max(pair) <= (MORE if rises else ONCE) * min(pair):
             return None
+        steady = {*moving}
+
+        def turns(call: Work) -> bool:
+            steady.difference_update([k for k in steady if self._turns(k, call)])
+            return not steady
+
+        if not settled and (yield from self._happens_again(turns)):
+            return None  # as the places of a ring
         text = (
             f"a call takes {seconds_text(before)} from the state that setup left, and {seconds_text(present)} from the"
             f" present one"
@@ -807,26 +846,47 @@ class Probe:
         pair = min(times[0]), min(times[1])
         return pair if abs(pair[0] - pair[1]) > (SHORT if len(times[0]) == TURNS else NOISE) else None
 
-    def _by_what_it_gave(self) -> Finding | None:
-        """Whether what the first call gave is empty in all later ones, or an iterator has nothing left."""
+    def _by_what_is_left(self) -> Steps[Finding | None]:
+        """Whether what the first call gave is empty in later ones, or what calls take from has nothing left."""
         first, later = self._first, self._later
         ratio = first.cpu / max(sorted(work.cpu for work in later)[len(later) // 2], NOISE)
+        is_short = later[-1].wall <= self.long / 10
         for name, made in first.gave.items():
             others = [work.gave.get(name) for work in later]
-            if not _is_something(made) or any(one is None or _is_something(one) for one in others):
+            empty, end = [one is not None and not _is_something(one) for one in others], others[-1]
+            if not _is_something(made) or end is None or not empty[-1]:
                 continue
-            if ratio > 5 or isinstance(made.size, int):
-                what = "the value" if name == VALUE else f"`{name}`"
-                texts = [_value_text(one) for one in (made, others[-1]) if one is not None]
-                return Finding("less", f"{what} was {texts[0]} in the first call and {texts[1]} in later ones")
-        was, last, moving = first.before, later[-1].before, self._moving
-        held = [k for k, one in was.items() if isinstance(one.size, int) and one.size > 0 and k in last]
-        ended = [k for k in held if last[k].size == 0 and (isinstance(was[k].size, Left) or k in moving)]
+            is_told = ratio > 5 if all(empty) else is_short and end.kind == "NoneType"
+            if not (is_told or (isinstance(made.size, int) and (is_short or all(empty)))):
+                continue
+            again = lambda call, name=name: _is_something(call.gave.get(name))
+            if not all(empty) and (yield from self._happens_again(again)):
+                continue
+            what, when = "the value" if name == VALUE else f"`{name}`", "later ones" if all(empty) else "the last one"
+            return Finding("less", f"{what} was {_value_text(made)} in the first call and {_value_text(end)} in {when}")
+        last = later[-1].before
+        ended = [k for k, one in last.items() if self._has_ended(k, one.size)]
         now = state_of(self._reach(), self._share) if ended else {}
-        for k in ended:
-            if k in now and now[k].size == 0:  # the last call made none anew
-                return Finding("less", f"`{plain_label(k)}` had items left before the first call and none in the end")
-        return None
+        k = next((k for k in ended if k in now and now[k].size == last[k].size), None)
+        if k is None or (yield from self._happens_again(lambda call: call.before.get(k, now[k]).size != now[k].size)):
+            return None
+        if type(now[k].size) is Place:
+            return Finding("less", f"the first calls moved on in `{plain_label(k)}`, and the last one did not")
+        return Finding("less", f"`{plain_label(k)}` had items left before the first call and none in the end")
+
+    def _has_ended(self, label: str, last: Any) -> bool:
+        """Whether calls took from something until nothing was left: an iterator, a container, a cursor, a file in which
+        they moved on."""
+        sizes = [work.before[label].size for work in self._works if label in work.before]
+        if not isinstance(last, int) or len(sizes) < len(self._works):
+            return False
+        if type(last) is Left:
+            return bool(sizes[0]) and last == 0
+        if len(sizes) < 4:  # what each call fills or opens itself has nothing left between them either
+            return False
+        if type(last) is Place:  # in the midst of its lines a file tells none
+            return sizes[1:3] == [None, None] or sizes[0] != sizes[1] != sizes[2]
+        return last == 0 and all(sizes[1:3])
 
     def _by_time(self) -> Finding | None:
         """What only counts of the process, values and times tell: no more than a doubt."""
@@ -834,7 +894,7 @@ class Probe:
         was = first.before
         for k in self._moving:
             sizes = [work.before[k].size for work in later]
-            if k in was and was[k].kind == OF_PROCESS and sizes[-1] > sizes[0]:
+            if k in was and was[k].kind == OF_PROCESS and sizes[-1] > sizes[1]:
                 return Finding("part", f"the number of {k} grows with every call, from {sizes[0]:,} to {sizes[-1]:,}")
         usual = self._usual
         if first.imported:
@@ -858,23 +918,25 @@ class Probe:
     @property
     def _usual(self) -> float:
         """Seconds of a later call, the median, at most."""
-        return sorted(work.took + work.unclear for work in self._later)[len(self._later) // 2]
+        return sorted(max(work.took + work.unclear, work.wall) for work in self._later)[len(self._later) // 2]
 
     def _by_waiting(self) -> Steps[Finding | None]:
-        """Whether calls wait for what the first one still found, as those of a lock that nobody releases."""
-        took = max(self._first.wall, NOISE)
-        walls, last = [self._works[-1].wall], self._works[-1]
-        if last.wall < max(FAR * took, WAITED) or last.cpu > last.wall / 10:
+        """Whether calls wait for what an early one still found, as those of a lock that nobody releases."""
+        last, early = self._works[-1], min(self._works[:-1], key=lambda work: work.wall)
+        walls, took = [last.wall], max(early.wall, NOISE)
+        # the processor's part of an early one is that of a cold start
+        least = max(FAR * max(early.wall - early.cpu, NOISE), ONCE * took, WAITED)
+        if last.wall < least or last.cpu > last.wall / 10:
             return None
         for _ in range(4 if last.wall < self.long / 10 else 2):  # it may have been chance
             wall, cpu = yield BlockRequest(self.block, 0, 1, is_tried=True)
             self.calls += 1
             walls.append(wall / 1e9)
-            if (wall, cpu) == FAILED or walls[-1] < max(FAR * took, WAITED) or cpu > wall / 10:
+            if (wall, cpu) == FAILED or walls[-1] < least or cpu > wall / 10:
                 return None
         first = seconds_text(took) if took > NOISE else f"less than {seconds_text(NOISE)}"
         cause = self._cause(self._moving or self._settled)
-        return Finding("waits", f"the first took {first}, later ones {seconds_text(min(walls))}{cause}")
+        return Finding("waits", f"an early one took {first}, later ones {seconds_text(min(walls))}{cause}")
 
     def _cause(self, labels: Sequence[str]) -> str:
         """The likely reason, of what the first call left changed: a switch, a size, a value."""
@@ -953,7 +1015,9 @@ def _shapes_apart(early: Work, late: Work, call: str) -> str:
     return most[1]
 
 
-def _is_something(made: Seen) -> bool:
+def _is_something(made: Seen | None) -> bool:
+    if made is None:
+        return False
     return bool(made.size) if isinstance(made.size, int) else made.size is not None or bool(made.digest)
 
 

@@ -12,7 +12,7 @@ import gc
 import io
 import itertools
 import math
-import operator
+import mmap
 import os
 import threading
 import warnings
@@ -27,14 +27,14 @@ import numpy as np
 from torchbench_magic.process.code import names_used
 from torchbench_magic.process.frame_owner import is_users_file
 from torchbench_magic.process.held import ABSENT, has_values, is_plain_tensor, shape_of
-from torchbench_magic.process.reach import attributes_held, is_users_class, is_users_module
+from torchbench_magic.process.reach import attributes_held, function_parts, is_users_class, is_users_module
 from torchbench_magic.process.settings import generators
 
 from .equality import is_compared_by_value, is_equal
 from .iterators import is_cursor, is_used_up
 from .restore import generator_state
 
-_MOST_OBJECTS, _DEEPEST, _MOST_ITEMS = 3_000, 9, 200
+_MOST_OBJECTS, _DEEPEST, _MOST_ITEMS, _FEW = 3_000, 9, 200, 8
 _SAMPLE = 4_096
 """Elements of a large array that are compared; of one up to four times as large, all are."""
 _MOST_COMPARED, _FEWEST = 100_000, 64
@@ -47,7 +47,10 @@ _DICTS = (dict, OrderedDict, defaultdict, Counter)
 _CONTAINERS = (list, set, deque, bytearray, *_DICTS)
 GROWING = frozenset(kind.__name__ for kind in _CONTAINERS)
 _SCALARS = (bool, int, float, complex, str, bytes)
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, its methods may be Python code
+_BUFFERED = (io.BufferedReader, io.BufferedWriter, io.BufferedRandom)
+_FILES = (io.TextIOWrapper, *_BUFFERED, io.FileIO, io.BytesIO, io.StringIO, mmap.mmap)
+_IN_C = (type(list.__len__), type(list.append))
+"""Of methods that are no Python code."""
 OF_PROCESS = "of the process"
 
 
@@ -55,12 +58,17 @@ class Left(int):
     """How many items an iterator has left; 1 where it only is known that it has some."""
 
 
+class Place(int):
+    """Where a file stands."""
+
+
 class Seen(NamedTuple):
     """A value at one moment.
 
     Attributes:
         kind: name of its class; `OF_PROCESS` for a count of the process.
-        size: items, `Left` of an iterator, the place in a file, or shape and dtype; None where it has none.
+        size: items, `Left` of an iterator, whether a cursor has rows left, the `Place` in a file, or shape and dtype;
+            None where it has none.
         digest: of what it holds, a scalar as it is.
     """
 
@@ -124,7 +132,7 @@ def _held_by(label: str, one: Reached, mentioned: set[str]) -> Iterator[tuple[st
             with contextlib.suppress(ValueError):  # a cell that is empty
                 yield name, Reached(cell.cell_contents, True)
             yield f"{name}.__dict__", Reached(cell, True)
-        yield f"{label}.__defaults__", Reached((value.__defaults__, value.__kwdefaults__), own)
+        yield from ((name, Reached(one, own)) for how, name, one in function_parts(value) if how == "default")
         yield f"{label}.__dict__", Reached(value.__dict__, own)
     elif issubclass(type(value), type):
         if is_users_class(value):
@@ -151,6 +159,9 @@ def _referents(label: str, value: Any, own: bool) -> Iterator[tuple[str, Reached
     held, is_users = attributes_held(value), is_users_class(type(value))
     if held is not None:
         yield f"{label}.__dict__", Reached(held, own and is_users)
+    if type(value) is list and own and len(value) <= _FEW:  # as `[0]`, which counts
+        counts = ((at, each) for at, each in enumerate(value) if type(each) in (bool, int, float))
+        yield from ((f"{label}[{at}]", Reached(each, True)) for at, each in counts)
     if type(value) in (list, deque, set, frozenset):  # whose referents would be a list as long
         inner: Iterable[Any] = [*itertools.islice(value, 4 * _MOST_ITEMS)]
     else:  # a tuple that C code fills, as that of `zip_longest`, has holes: to read one ends the process
@@ -212,18 +223,16 @@ def _size(value: Any) -> Any:
         return None if shape is None else (*shape, str(value.dtype))
     for kind in type(value).__mro__:
         with contextlib.suppress(Exception):
-            if kind.__flags__ & _HEAP_TYPE and kind.__module__ not in ("collections", "_collections"):
-                continue
-            if "__len__" in vars(kind):
-                return vars(kind)["__len__"](value)
-            if "__length_hint__" in vars(kind):
-                return Left(operator.length_hint(value))
-    if not is_cursor(value) and (ended := is_used_up(value)) is not None:  # a cursor is given statements
-        return Left(not ended)
-    if issubclass(type(value), (io.BufferedIOBase, io.RawIOBase, io.StringIO)):
-        with contextlib.suppress(Exception):
-            return value.tell()
-    return None
+            if kind in _FILES:
+                return Place(kind.tell(value))
+            named = vars(kind)
+            if type(named.get("__len__")) in _IN_C:
+                return named["__len__"](value)
+            if type(named.get("__length_hint__")) in _IN_C:
+                return Left(named["__length_hint__"](value))
+    if (ended := is_used_up(value)) is None:
+        return None
+    return not ended if is_cursor(value) else Left(not ended)  # a cursor is given statements
 
 
 def is_number(seen: Seen) -> bool:
@@ -237,7 +246,7 @@ def extent(seen: Seen) -> float | None:
         return math.prod(seen.size[:-1])
     if is_number(seen):
         return seen.digest  # type: ignore[no-any-return]  # as it is: no float is as large as an int may be
-    return seen.size if isinstance(seen.size, int) else None
+    return seen.size if isinstance(seen.size, int) and type(seen.size) is not Place else None
 
 
 def _digest(value: Any, share: int) -> Any:
@@ -294,7 +303,7 @@ def is_switch(was: Seen, now: Seen) -> bool:
 
 def plain_label(label: str) -> str:
     """As the user would say it."""
-    return label.partition("·")[0].rstrip("'").removesuffix(".__dict__").removesuffix(".__defaults__")
+    return label.partition("·")[0].rstrip("'").removesuffix(".__dict__")
 
 
 # ---- what is put back ------------------------------------------------------------------------------------------------
