@@ -282,6 +282,7 @@ class PointRun:
             # of its own: with a given seed the order is the same however often others or this one begin again
             rng=random.Random(f"{self.seed}, {self.subjects[entries[0].measurement].num_threads} threads"),
             before=self.watched.before_block,
+            empty=lambda block: block.start_empty(1, self.clocks, self.wait.synchronize),
             device_ns=None if events is None else lambda: events.elapsed_ns,
             waited_ns=None if waits is None else lambda: float(waits.waited_ns),
             enter=self.isolation.enter,

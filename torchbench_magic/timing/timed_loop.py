@@ -144,7 +144,8 @@ _LOOP_EVERY_NS = 50e6
 class BlockRequest(NamedTuple):
     """A request to run one block; ``primed``: after so many untimed calls, so that it starts with warm caches.
 
-    A call that ``is_tried`` may fail: an exception of it is answered by a reading of `FAILED`.
+    ``ready`` runs between these and the block, outside of what the block runs ``within``. A call that ``is_tried`` may
+    fail: an exception of it is answered by a reading of `FAILED`.
     """
 
     block: Timeable
@@ -152,6 +153,7 @@ class BlockRequest(NamedTuple):
     calls: int
     primed: int = 0
     is_tried: bool = False
+    ready: Callable[[], object] | None = None
 
 
 FAILED = (-1, -1)
@@ -193,6 +195,15 @@ async def driven(steps: Steps[T], clocks: Clocks, sync: Callable[[], object], *,
     """
     made = begun = 0  # calls that ended, and those of the block that runs
     stalls = Stalls()
+
+    async def started(call: BlockRequest, calls: int) -> tuple[int, int]:
+        nonlocal begun
+        begun = calls
+        with interrupts_let_through():
+            running = call.block.start(call.replica, calls, clocks, sync)
+            reading: tuple[int, int] = await running if call.block.is_async else running
+        return reading
+
     try:
         call, done = _advance(steps, None)
         let_run = clocks.wall()
@@ -202,19 +213,20 @@ async def driven(steps: Steps[T], clocks: Clocks, sync: Callable[[], object], *,
                 raise BodyError("the code awaits: time it in a notebook cell, where an event loop runs")
             within = call.block.within
             stalls.begin(call)
+            if call.ready is not None:
+                if call.primed:
+                    with nullcontext() if within is None else within():
+                        await started(call, call.primed)
+                    made += call.primed
+                with outside_modes():
+                    call.ready()
             # once, so that nothing comes between the primed calls and the clock
             with nullcontext() if within is None else within():
-                if call.primed:
-                    begun = call.primed
-                    with interrupts_let_through():
-                        primed = call.block.start(call.replica, call.primed, clocks, sync)
-                        _ = await primed if awaits else primed
+                if call.primed and call.ready is None:
+                    await started(call, call.primed)
                     made += call.primed
                 try:
-                    begun = call.calls
-                    with interrupts_let_through():
-                        started = call.block.start(call.replica, call.calls, clocks, sync)
-                        reading = await started if awaits else started
+                    reading = await started(call, call.calls)
                 except Exception:
                     if not call.is_tried:
                         raise

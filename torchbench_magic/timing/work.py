@@ -429,8 +429,9 @@ class Probe:
         code: the block itself, that it may be around.
         clock: of the run, nanoseconds.
         before: run before each call, `--restore`; the state before the first call is then that of each.
-        is_alone: no other code is called between the recorded calls. Else a call that nobody records comes first: what
-            is timed are calls in a row, and another alternative may leave the work that a call after it does.
+        is_alone: no other code runs between the recorded calls, and nothing is put back. Else a call that nobody
+            records comes first: what is timed are calls in a row, and another alternative, or what is put back, may
+            leave the work that a call after it does.
 
     Attributes:
         block: see above; whoever drops its output puts another there.
