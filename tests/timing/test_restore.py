@@ -539,7 +539,8 @@ def test_no_verdict_is_given_of_single_calls_that_are_no_longer_than_the_start_o
 def test_single_calls_of_microseconds_are_said_to_have_ratios_too_near_1() -> None:
     made = short(20, restore=True, repeat=40)
     (said,) = of_kind(made, "short-blocks")
-    assert said.startswith("A block of a, b is one call") and said.endswith("ratios too near 1.")
+    assert said.startswith("A block of a, b is one call")
+    assert said.endswith("ratios too near 1.")
     assert made.rulings[1].word == "slower"
     assert still_valid(made) == ""
 
@@ -557,7 +558,8 @@ def test_nothing_is_said_of_long_blocks_nor_of_those_that_are_to_be_cold(plan: A
 def test_a_difference_that_starting_a_block_may_make_holds_in_this_session() -> None:
     assert short(0.6, restore=True, number=2, repeat=40).of_this_kernel == ()  # 0.12 us of each of 2 calls
     made = short(1, times=1.08, restore=True, repeat=40)
-    assert made.rulings[1].word == "slower" and made.of_this_kernel == (1,)
+    assert made.rulings[1].word == "slower"
+    assert made.of_this_kernel == (1,)
 
 
 def test_with_several_calls_in_a_block_containers_are_put_back_before_each_block() -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, cast
@@ -195,15 +195,6 @@ async def driven(steps: Steps[T], clocks: Clocks, sync: Callable[[], object], *,
     """
     made = begun = 0  # calls that ended, and those of the block that runs
     stalls = Stalls()
-
-    async def started(call: BlockRequest, calls: int) -> tuple[int, int]:
-        nonlocal begun
-        begun = calls
-        with interrupts_let_through():
-            running = call.block.start(call.replica, calls, clocks, sync)
-            reading: tuple[int, int] = await running if call.block.is_async else running
-        return reading
-
     try:
         call, done = _advance(steps, None)
         let_run = clocks.wall()
@@ -213,20 +204,26 @@ async def driven(steps: Steps[T], clocks: Clocks, sync: Callable[[], object], *,
                 raise BodyError("the code awaits: time it in a notebook cell, where an event loop runs")
             within = call.block.within
             stalls.begin(call)
-            if call.ready is not None:
+            with ExitStack() as entered:
+                if within is not None:  # once, so that nothing comes between the primed calls and the clock
+                    entered.enter_context(within())
                 if call.primed:
-                    with nullcontext() if within is None else within():
-                        await started(call, call.primed)
+                    begun = call.primed
+                    with interrupts_let_through():
+                        primed = call.block.start(call.replica, call.primed, clocks, sync)
+                        _ = await primed if awaits else primed
                     made += call.primed
-                with outside_modes():
-                    call.ready()
-            # once, so that nothing comes between the primed calls and the clock
-            with nullcontext() if within is None else within():
-                if call.primed and call.ready is None:
-                    await started(call, call.primed)
-                    made += call.primed
+                if call.ready is not None:
+                    entered.close()
+                    with outside_modes():
+                        call.ready()
+                    if within is not None:
+                        entered.enter_context(within())
                 try:
-                    reading = await started(call, call.calls)
+                    begun = call.calls
+                    with interrupts_let_through():
+                        started = call.block.start(call.replica, call.calls, clocks, sync)
+                        reading = await started if awaits else started
                 except Exception:
                     if not call.is_tried:
                         raise

@@ -60,6 +60,15 @@ _NOT_THE_FIRST = (
     " earlier calls left them: create what they use up in the code itself."
 )
 
+OWN_ERROR = "This is an error of torchbench_magic, not of the code."
+
+
+def not_looked_at(error: Exception) -> Doubt:
+    """That nobody knows whether later calls did the work of the first, since the look at them failed."""
+    what = f"{type(error).__name__}: {error}".rstrip(": ")
+    text = f"Whether later calls do the work of the first is not known: the check failed ({what})."
+    return Doubt("not-checked", text, f"{OWN_ERROR} The times do not depend on it.")
+
 
 def why_it_failed(found: tuple[str, str, bool] | None, calls: int, *, repeats: bool) -> str:
     """What to say of an exception such as the IndexError of ``numbers.pop()``, which is the user's otherwise; empty
