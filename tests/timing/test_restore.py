@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
 import itertools
@@ -18,6 +19,7 @@ from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import Interrupted
 from torchbench_magic.process.held import elements, has_values, memory_of
 from torchbench_magic.process.inputs import described
+from torchbench_magic.timing import changes
 from torchbench_magic.timing.changes import TensorVersions, in_place
 from torchbench_magic.timing.plan import Plan
 from torchbench_magic.timing.restore import HeldState, StateCopies
@@ -576,3 +578,58 @@ def test_with_several_calls_in_a_block_the_later_ones_are_seen_to_do_less() -> N
     body = "if not is_sorted(items):\n    items.sort()\n    clock.work(1000)\nclock.work(10)"
     assert timed(FakeClock(), {"": body}, names=names, restore=True, number=5, repeat=5).subjects[0].used_up
     assert not timed(FakeClock(), {"": body}, names=names, restore=True).subjects[0].used_up
+
+
+# ==== large containers ================================================================================================
+# To compare the items of a large one takes as long as a copy of it: not before each block.
+
+
+def test_the_order_of_a_large_list_is_compared_after_the_first_calls_and_not_before_each_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[int] = []
+    is_mixed = changes._KeptItems._is_in_another_order
+
+    def counted(self: Any) -> bool:
+        compared.append(len(self._held))
+        return is_mixed(self)
+
+    monkeypatch.setattr(changes._KeptItems, "_is_in_another_order", counted)
+    monkeypatch.setattr(changes, "_FEW", 5)
+    few, many, other, found = [2, 1], [*range(10, 0, -1)], [*range(10)], list[tuple[bool, ...]]()
+    names = {"few": few, "many": many, "other": other, "found": found}
+    body = "found.append((few[0] == 2, many[0] == 10, len(other) == 10))\nfew.sort(); many.sort(); other.pop()"
+    made = timed(FakeClock(), {"": f"{body}\nclock.work(10)"}, names=names, restore=True, number=1, repeat=30)
+    assert {*found} == {(True, True, True)}, "found changed by the first call, so put back before each"
+    assert few == [2, 1]
+    assert many == [*range(10, 0, -1)]
+    assert other == [*range(10)]
+    assert compared.count(10) < 12, "only after the first calls, the warm-up and the end"
+    (log,) = [d.facts["names"] for d in made.warnings if d.kind in ("restored-late", "not-restored")]
+    assert log == ["found"], "it grew"
+
+
+def test_a_large_list_that_a_later_call_alone_reorders_is_said_to_be_put_back_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(changes, "_FEW", 5)
+    many, times = [*range(10, 0, -1)], itertools.count()
+    names = {"many": many, "is_late": lambda: next(times) > 60}
+    body = "if is_late():\n    many.sort()\nclock.work(10)"
+    made = timed(FakeClock(), {"": body}, names=names, restore=True, number=1, repeat=30)
+    assert [d.facts["names"] for d in made.warnings if d.kind == "restored-late"] == [["many"]]
+    assert many == [*range(10, 0, -1)]
+
+
+@pytest.mark.parametrize("make", [list, collections.deque, bytearray])
+def test_items_that_were_taken_or_put_in_another_order_are_put_back_in_place(make: Any) -> None:
+    held = make(range(5))
+    kept = changes._KeptItems("x", held)
+    held.pop()
+    assert kept.restore()
+    assert not kept.is_mixed
+    held.reverse()
+    assert kept.restore() is (make is not bytearray)
+    held.append(7)
+    assert not kept.restore(), "it may be a log"
+    assert len(held) == 6

@@ -141,6 +141,8 @@ class PointRun:
         if left.threads is not None:
             self.threads = self.plan.threads or (left.threads,)
         self._collects |= left.collects
+        if self.plan.restore:
+            self._tell("copying what is to be put back", is_long=True)
         with outside_modes():
             made, plan = self.code.compile(), self.plan
             devices = made.watched.versions.devices
