@@ -633,3 +633,19 @@ def test_items_that_were_taken_or_put_in_another_order_are_put_back_in_place(mak
     held.append(7)
     assert not kept.restore(), "it may be a log"
     assert len(held) == 6
+
+
+def test_what_restore_does_not_put_back_is_not_said_to_be_put_back_by_it() -> None:
+    class Box:
+        def __init__(self) -> None:
+            self.items = [*range(40)]
+
+        def drain(self) -> None:
+            while self.items:
+                self.items.pop()
+
+    names = {"box": Box()}
+    made = timed(FakeClock(), {"": "box.drain(); clock.work(1000)"}, names=names, restore=True, number=1, repeat=5)
+    said = {doubt.kind: f"{doubt.text} {doubt.action}" for doubt in made.warnings}
+    assert "`--restore` does not put it back" in said["not-restored"]
+    assert "`--restore` did not put it back" in said["used-up"]

@@ -420,7 +420,8 @@ class PointRun:
         """What the probes saw that takes no verdict away."""
         probes = {name: probe for name, probe in self.probes.items() if not self._used_up(name)}
         found = [(name, one) for name, probe in probes.items() for one in (probe.finding, *probe.clauses)]
-        said = [one.doubt(name if len(self.probes) > 1 else "") for name, one in found if one is not None]
+        is_restored, several = self.plan.restore, len(self.probes) > 1
+        said = [one.doubt(name if several else "", restore=is_restored) for name, one in found if one is not None]
         failed = [probe.failed for probe in self.probes.values() if probe.failed is not None]
         return said + [not_looked_at(error) for error in failed[:1]]
 

@@ -358,7 +358,8 @@ nobody."""
 
 def doubts_of(made: Comparison) -> list[Doubt]:
     """Every doubt that the numbers of a comparison raise, most important first."""
-    code = [*doubts_of_subjects(made.subjects), *compiled_meanwhile(made), *slow_calls(made)]
+    of_subjects = doubts_of_subjects(made.subjects, restore=bool(made.options.get("restore")))
+    code = [*of_subjects, *compiled_meanwhile(made), *slow_calls(made)]
     load = [*code, *voided(made), *_co_load(made), *_busy(made), *_machine(made)]
     spread = [*_few(made), *_noisy(made), *_bimodal(made), *medians_apart(made)]
     rest = [*_threads(made), *_launch_bound(made), *_faults(made), *_near_loop(made), *_short_blocks(made)]

@@ -424,8 +424,8 @@ class Finding:
     def voids(self) -> bool:
         return self.how in RECORDED
 
-    def doubt(self, name: str) -> Doubt:
-        """Of an alternative that keeps its verdict."""
+    def doubt(self, name: str, *, restore: bool = False) -> Doubt:
+        """Of an alternative that keeps its verdict; ``restore``: that was given already."""
         of = f" of `{name}`" if name else ""
         if self.how in (PUT_BACK, GROWN):
             clause = f"{self.evidence}{f' (`{name}`)' if name else ''}"
@@ -433,7 +433,8 @@ class Finding:
             return Doubt(self.how, f"{clause}.", way if self.how == PUT_BACK else "", {"name": name, "clause": clause})
         what = "Later calls{} wait where the first one did not" if self.how == "waits" else _DID_MORE
         text = f"{what.format(of)}: {self.evidence}."
-        way = "If the times are to include it, create or fill it in the code, or give `--restore`."
+        way = "If the times are to include it, create or fill it in the code"
+        way += "." if restore else ", or give `--restore`."
         return Doubt("other-work", text, way, {"name": name, "how": self.how, "evidence": self.evidence})
 
 
