@@ -170,8 +170,8 @@ class _KeptItems:
         """No ``==`` of the items' own is asked."""
         if all(map(operator.is_, self._held, self._kept)):
             return False
-        ids = (np.fromiter(map(id, items), np.uint64, len(items)) for items in (self._held, self._kept))
-        return bool(np.array_equal(*map(np.sort, ids)))
+        one, other = (np.sort(np.fromiter(map(id, each), np.uint64)) for each in (self._held, self._kept))
+        return bool(np.array_equal(one, other))
 
 
 def _is_empty(value: Any) -> bool | None:

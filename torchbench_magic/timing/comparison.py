@@ -301,7 +301,7 @@ class Comparison(Storable):
         """Rows that one session decided by less than ratios move from session to session; see `is_of_this_kernel`."""
         names, rows = ("ratio", "verdict", "method", "median"), enumerate(self._rows)
         return tuple(
-            i for i, row in rows if is_of_this_kernel(*(row[name] for name in names), self.few_calls(i))
+            i for i, row in rows if is_of_this_kernel(*(row[name] for name in names), calls=self.few_calls(i))
         )
 
     @property

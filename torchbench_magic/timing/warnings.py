@@ -668,8 +668,8 @@ def _near_loop(made: Comparison) -> Iterator[Doubt]:
     if near:
         names, under = row_names(made, near), max(map(made.shortest_call, near))
         is_start = any(made.shortest_call(i) > made.subjects[i].near_loop for i in near)
-        what = "starting a block" if is_start else "the timing loop itself"
-        text = f"No verdict on {names}: below {under * 1e9:.0f} ns per call {what} costs as much."
+        cost = "starting a block costs as much" if is_start else "the timing loop itself costs as much"
+        text = f"No verdict on {names}: below {under * 1e9:.0f} ns per call {cost}."
         way = "Put more work into one call"
         way += ", or give `-n N` if N calls in a row do the same work." if is_start else "."
         yield Doubt("near-loop", text, way, {"rows": near})
