@@ -299,10 +299,10 @@ class Comparison(Storable):
     @cached_property
     def of_this_kernel(self) -> tuple[int, ...]:
         """Rows that one session decided by less than ratios move from session to session; see `is_of_this_kernel`."""
-        names, rows = ("ratio", "verdict", "method", "median"), enumerate(self._rows)
-        return tuple(
-            i for i, row in rows if is_of_this_kernel(*(row[name] for name in names), calls=self.few_calls(i))
+        is_of_it = lambda i, row: is_of_this_kernel(
+            row["ratio"], row["verdict"], row["method"], row["median"], self.few_calls(i)
         )
+        return tuple(i for i, row in enumerate(self._rows) if is_of_it(i, row))
 
     @property
     def frame(self) -> pd.DataFrame:
