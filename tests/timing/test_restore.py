@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,11 +15,17 @@ import torch
 from torch import nn
 
 from torchbench_magic import Comparison
+from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import Interrupted
 from torchbench_magic.process.held import elements, has_values, memory_of
 from torchbench_magic.process.inputs import described
+from torchbench_magic.timing import changes
 from torchbench_magic.timing.changes import TensorVersions, in_place
+from torchbench_magic.timing.plan import Plan
 from torchbench_magic.timing.restore import HeldState, StateCopies
+from torchbench_magic.timing.run import compare_bodies
+from torchbench_magic.timing.task import Task
+from torchbench_magic.timing.warnings import still_valid
 
 from .fake_clock import FakeClock, timed
 
@@ -483,3 +491,161 @@ def test_random_generators_in_variables_are_where_they_were() -> None:
     assert torch.equal(first.get_state(), before)
     assert second.random() == np.random.default_rng(0).random()
     assert len({*drawn}) > 3, "blocks draw new numbers"
+
+
+# ==== single calls ====================================================================================================
+# A block is one call: what starting it costs is taken off where it is known, and else said.
+
+
+def test_each_call_of_a_block_and_the_one_before_it_find_what_the_setup_left() -> None:
+    found: list[int] = []
+    names = {"items": [1, 2, 3], "note": found.append}
+    result = timed(FakeClock(), {"": "note(len(items)); items.pop(); clock.work(200)"}, names=names, restore=True)
+    assert {*found} == {3}
+    assert len(found) > 2 * len(result.samples), "each block follows an untimed call"
+
+
+def test_what_an_empty_block_takes_now_is_taken_off_not_what_it_took_before_the_run() -> None:
+    clock = FakeClock()
+    own, readings = clock.clocks, itertools.count()
+
+    def wall() -> int:  # a reading takes 10 ns at first, and 300 ns once the run has begun
+        clock.wall_ns += 10 if next(readings) < 200 else 300
+        return clock.wall_ns
+
+    task = Task(
+        {"": Body("items.pop(); clock.work(200)", "<cell>")},
+        namespace={"clock": clock, "items": [1, 2, 3]},
+        plan=Plan(min_run_time=0.02, threads=(1,), restore=True),
+        clocks=dataclasses.replace(own, wall=wall),
+    )
+    assert compare_bodies(task).samples["wall"].median() == pytest.approx(200e-6, rel=1e-9)
+
+
+def short(us: float, times: float = 1.2, **plan: Any) -> Comparison:
+    bodies = {"a": f"clock.work({us})", "b": f"items.sort(); clock.work({times * us})"}
+    return timed(FakeClock(), bodies, names={"items": [1, 2, 3]}, **plan)
+
+
+def of_kind(made: Comparison, kind: str) -> list[str]:
+    return [doubt.text for doubt in made.warnings if doubt.kind == kind]
+
+
+def test_no_verdict_is_given_of_single_calls_that_are_no_longer_than_the_start_of_a_block() -> None:
+    made = short(0.3, restore=True, repeat=40)
+    assert made.rulings[1].word is None
+    assert of_kind(made, "near-loop") == ["No verdict on a, b: below 500 ns per call starting a block costs as much."]
+    assert not of_kind(made, "short-blocks")
+
+
+def test_single_calls_of_microseconds_are_said_to_have_ratios_too_near_1() -> None:
+    made = short(20, restore=True, repeat=40)
+    (said,) = of_kind(made, "short-blocks")
+    assert said.startswith("A block of a, b is one call")
+    assert said.endswith("ratios too near 1.")
+    assert made.rulings[1].word == "slower"
+    assert still_valid(made) == ""
+
+
+COLD = {"us": 20, "restore": True, "cold": True, "repeat": 3}
+
+
+@pytest.mark.parametrize("plan", [{"us": 200, "restore": True}, {"us": 20}, COLD])
+def test_nothing_is_said_of_long_blocks_nor_of_those_that_are_to_be_cold(plan: Any) -> None:
+    made = short(**plan)
+    assert not of_kind(made, "short-blocks")
+    assert "cold" in plan or still_valid(made) == "The ratios are still valid."
+
+
+def test_a_difference_that_starting_a_block_may_make_holds_in_this_session() -> None:
+    assert short(0.6, restore=True, number=2, repeat=40).of_this_kernel == ()  # 0.12 us of each of 2 calls
+    made = short(1, times=1.08, restore=True, repeat=40)
+    assert made.rulings[1].word == "slower"
+    assert made.of_this_kernel == (1,)
+
+
+def test_with_several_calls_in_a_block_containers_are_put_back_before_each_block() -> None:
+    found: list[int] = []
+    names = {"items": [1, 2, 3], "note": found.append}
+    body = "note(len(items)); items.pop(); clock.work(10)"
+    timed(FakeClock(), {"": body}, names=names, restore=True, number=2, repeat=5)
+    assert found[-17:-2] == [3, 3, 2] * 5, found  # an untimed call before each; two are made to be recorded
+    assert names["items"] == [1, 2, 3]
+
+
+def test_with_several_calls_in_a_block_the_later_ones_are_seen_to_do_less() -> None:
+    names = {"items": [3, 1, 2] * 100, "is_sorted": lambda x: x == sorted(x)}
+    body = "if not is_sorted(items):\n    items.sort()\n    clock.work(1000)\nclock.work(10)"
+    assert timed(FakeClock(), {"": body}, names=names, restore=True, number=5, repeat=5).subjects[0].used_up
+    assert not timed(FakeClock(), {"": body}, names=names, restore=True).subjects[0].used_up
+
+
+# ==== large containers ================================================================================================
+# To compare the items of a large one takes as long as a copy of it: not before each block.
+
+
+def test_the_order_of_a_large_list_is_compared_after_the_first_calls_and_not_before_each_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[int] = []
+    is_mixed = changes._KeptItems._is_in_another_order
+
+    def counted(self: Any) -> bool:
+        compared.append(len(self._held))
+        return is_mixed(self)
+
+    monkeypatch.setattr(changes._KeptItems, "_is_in_another_order", counted)
+    monkeypatch.setattr(changes, "_FEW", 5)
+    few, many, other, found = [2, 1], [*range(10, 0, -1)], [*range(10)], list[tuple[bool, ...]]()
+    names = {"few": few, "many": many, "other": other, "found": found}
+    body = "found.append((few[0] == 2, many[0] == 10, len(other) == 10))\nfew.sort(); many.sort(); other.pop()"
+    made = timed(FakeClock(), {"": f"{body}\nclock.work(10)"}, names=names, restore=True, number=1, repeat=30)
+    assert {*found} == {(True, True, True)}, "found changed by the first call, so put back before each"
+    assert few == [2, 1]
+    assert many == [*range(10, 0, -1)]
+    assert other == [*range(10)]
+    assert compared.count(10) < 12, "only after the first calls, the warm-up and the end"
+    (log,) = [d.facts["names"] for d in made.warnings if d.kind in ("restored-late", "not-restored")]
+    assert log == ["found"], "it grew"
+
+
+def test_a_large_list_that_a_later_call_alone_reorders_is_said_to_be_put_back_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(changes, "_FEW", 5)
+    many, times = [*range(10, 0, -1)], itertools.count()
+    names = {"many": many, "is_late": lambda: next(times) > 60}
+    body = "if is_late():\n    many.sort()\nclock.work(10)"
+    made = timed(FakeClock(), {"": body}, names=names, restore=True, number=1, repeat=30)
+    assert [d.facts["names"] for d in made.warnings if d.kind == "restored-late"] == [["many"]]
+    assert many == [*range(10, 0, -1)]
+
+
+@pytest.mark.parametrize("make", [list, collections.deque, bytearray])
+def test_items_that_were_taken_or_put_in_another_order_are_put_back_in_place(make: Any) -> None:
+    held = make(range(5))
+    kept = changes._KeptItems("x", held)
+    held.pop()
+    assert kept.restore()
+    assert not kept.is_mixed
+    held.reverse()
+    assert kept.restore() is (make is not bytearray)
+    held.append(7)
+    assert not kept.restore(), "it may be a log"
+    assert len(held) == 6
+
+
+def test_what_restore_does_not_put_back_is_not_said_to_be_put_back_by_it() -> None:
+    class Box:
+        def __init__(self) -> None:
+            self.items = [*range(40)]
+
+        def drain(self) -> None:
+            while self.items:
+                self.items.pop()
+
+    names = {"box": Box()}
+    made = timed(FakeClock(), {"": "box.drain(); clock.work(1000)"}, names=names, restore=True, number=1, repeat=5)
+    said = {doubt.kind: f"{doubt.text} {doubt.action}" for doubt in made.warnings}
+    assert "`--restore` does not put it back" in said["not-restored"]
+    assert "`--restore` did not put it back" in said["used-up"]

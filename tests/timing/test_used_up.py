@@ -729,3 +729,12 @@ def test_what_was_seen_of_several_rows_is_one_doubt_that_names_the_alternatives(
     assert doubt.text.startswith(f"Later calls{whose} did not do the work of the first: x ran once")
     assert doubt.facts["rows"] == [row for row, (_, text) in enumerate(of_rows) if text]
     assert len(said(subjects)) == 1
+
+
+@pytest.mark.parametrize("how", ["before", "less"])
+def test_nobody_is_told_to_give_restore_who_gave_it(how: str) -> None:
+    subjects = [Subject(stmt="f()", used_up=((how, "x"),))]
+    (doubt,), (beside,) = doubts_of_subjects(subjects), doubts_of_subjects(subjects, restore=True)
+    assert "`--restore`" in doubt.action
+    assert "give `--restore`" not in beside.action
+    assert "`--restore` works" not in beside.action

@@ -21,12 +21,14 @@ import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
 
 from torchbench_magic.cell_body import Body  # noqa: E402
-from torchbench_magic.timing import work, work_state  # noqa: E402
+from torchbench_magic.process import dynamo  # noqa: E402
+from torchbench_magic.timing import changes, work, work_state  # noqa: E402
 from torchbench_magic.timing.python_bodies import with_value_kept  # noqa: E402
 from torchbench_magic.timing.timed_loop import FAILED, compile_block  # noqa: E402
+from torchbench_magic.timing.used_up import OWN_ERROR  # noqa: E402
 from torchbench_magic.timing.work import Probe  # noqa: E402
 
-from .fake_clock import FakeClock  # noqa: E402
+from .fake_clock import FakeClock, timed  # noqa: E402
 
 PLAIN = 300  # calls between the recorded ones
 MEMO = """\
@@ -574,3 +576,62 @@ def test_what_has_another_shape_now_is_not_put_back(value: Any) -> None:
     kept = work_state.Kept(reached)
     value.resize_(32) if isinstance(value, torch.Tensor) else value.resize(32, refcheck=False)
     assert kept.put_backs(["z"], reached) is None
+
+
+# ==== errors of the probe =============================================================================================
+# They are told as what they are, and the code is timed all the same.
+
+PARTS = [
+    (work, "seen_of"),  # asked by the trace function, as the code returns
+    (work, "state_of"),
+    (work, "reach"),
+    (work, "lacks"),
+    (work, "_operators_mode"),
+    (work, "_preempted"),
+    (work._Lines, "_called"),
+    (work._Lines, "spend"),
+    (dynamo, "uncompiled"),
+    (Probe, "_judged"),
+    (Probe, "_grown"),
+    (Probe, "_by_time"),
+]
+
+
+@pytest.mark.parametrize(("home", "name"), PARTS, ids=[name for _, name in PARTS])
+def test_an_error_of_the_probe_does_not_reach_the_code(
+    home: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise TypeError("planted")
+
+    monkeypatch.setattr(home, name, fail)
+    clock, x = FakeClock(), torch.ones(3)
+    made = timed(clock, {"": "y = x + 1\nclock.work(10)\ny"}, names={"x": x}, number=10, repeat=5)
+    assert len(made.samples) == 5
+    (said,) = [doubt for doubt in made.warnings if doubt.kind == "not-checked"]
+    assert "(TypeError: planted)" in said.text
+    assert said.action.startswith("This is an error of torchbench_magic")
+    assert sys.gettrace() is None
+
+
+def test_an_error_of_the_probe_leaves_an_error_of_the_code_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise TypeError("planted")
+
+    monkeypatch.setattr(work._Lines, "_called", fail)
+    with pytest.raises(ZeroDivisionError):
+        timed(FakeClock(), {"": "1 / 0"}, number=1, repeat=1)
+
+
+def test_an_error_between_the_calls_is_not_told_as_one_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"times": itertools.count()}
+    text = "def fail(self):\n    if next(times) > 5:\n        raise TypeError('planted')"
+    exec(compile(text, changes.__file__, "exec"), names)  # as if it stood there
+    monkeypatch.setattr(changes.Streams, "restore", names["fail"])
+    body = {"": "items.pop(); clock.work(10)"}
+    with pytest.raises(TypeError, match="planted") as caught:
+        timed(FakeClock(), body, names={"items": [*range(20)]}, restore=True, number=1, repeat=5)
+    assert caught.value.__notes__ == [OWN_ERROR]
+    with pytest.raises(IndexError) as of_the_code:
+        timed(FakeClock(), body, names={"items": [1, 2]}, number=1, repeat=5)
+    assert OWN_ERROR not in of_the_code.value.__notes__

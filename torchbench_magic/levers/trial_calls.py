@@ -324,7 +324,7 @@ class CellCalls:
         self._inputs = self._objects.inputs
         found = self.found
         # iterators join the inputs
-        others_of({next(iter(task.bodies)): found}, [self._block], self.names, plan, self._inputs)
+        others_of({next(iter(task.bodies)): found}, [self._block], self.names, self._inputs)
         devices = self._objects.versions.devices
         check_iterators(found, () if self._inputs.streams is None else self._inputs.streams.copied)
         self.written = WrittenObjects(found, self._inputs.state.held.holders.keys())

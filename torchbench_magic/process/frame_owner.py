@@ -37,6 +37,12 @@ def is_users_file(file: str | None) -> bool:
     return file is not None and not is_library_file(file)
 
 
+def is_own_error(error: BaseException) -> bool:
+    """Whether an exception was raised in this package with no code of the user's under way."""
+    files = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
+    return any(file.startswith(_OUR_FOLDER) for file in files) and not any(map(is_users_file, files))
+
+
 @lru_cache(maxsize=1 << 15)
 def is_library_file(file: str) -> bool:
     """Whether code of this file name is a library's.

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+import math
+import operator
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
+
+import numpy as np
 
 from torchbench_magic import units
 from torchbench_magic.process.code import variables_read
@@ -57,7 +61,8 @@ class InputCopies:
         finally:
             self._restore_written(is_last=is_last)
             if self.streams is not None:
-                self.streams.restore()
+                found = self.streams.restore_all()
+                self.state.late += found if is_last else []
 
     def _restore_written(self, *, is_last: bool) -> None:
         for written in self.written:
@@ -72,7 +77,8 @@ class Streams:
     An iterator is not put back, it is replaced in the ``namespaces`` (the run's own names, and those of alternatives
     that have others), from the start: the user's stays as it is. A container that got shorter, or is in another order,
     gets the items that it held, which themselves are not copied; one that only grew, or holds new results, may be a log
-    and is left alone.
+    and is left alone. In one of more than `_FEW` items another order is looked for by `restore_all`, and from then on
+    taken for granted: to compare 10 million takes as long as to copy them, 0.2 s.
     """
 
     def __init__(self, names: Iterable[str], *namespaces: dict[str, Any]) -> None:
@@ -80,9 +86,8 @@ class Streams:
         self._copies = [(space, n, make) for space, n, v in read if (make := second_copy(v)) is not None]
         files = {id(v): rewinder(v) for _, _, v in read if at_end(v) is not None}
         self._backs = {at: back for at, back in files.items() if back is not None}
-        held = {id(v): _container_of(v) for _, _, v in read}
-        self._containers = {id(c): (c, copy.copy(c)) for c in held.values() if c is not None}
-        self._is_taken_from = False
+        held = {id(c): (n, c) for _, n, v in read if (c := _container_of(v)) is not None}
+        self._containers = {at: _KeptItems(*pair) for at, pair in held.items()}
         self._replace_iterators()
 
     @property
@@ -97,17 +102,22 @@ class Streams:
 
     def __bool__(self) -> bool:
         """Whether there is any: then a block is one call, since a second one would find them used up."""
-        return bool(self._copies or self._backs or self._is_taken_from)
+        is_taken_from = any(one.is_taken_from for one in self._containers.values())
+        return bool(self._copies or self._backs or is_taken_from)
 
     def restore(self) -> None:
-        for held, kept in self._containers.values():
-            if _is_taken_from(held, kept):
-                self._is_taken_from = True
-                held.clear()
-                (held.update if isinstance(held, (dict, set)) else held.extend)(kept)
+        """Before each block."""
+        for one in self._containers.values():
+            one.restore(few=_FEW)
         self._replace_iterators()
         for back in self._backs.values():
             back()
+
+    def restore_all(self) -> list[str]:
+        """After the first calls and the last block: the same, and all items are compared. Names of the containers that
+        only this found to be in another order."""
+        self.restore()
+        return [one.name for one in self._containers.values() if not one.is_mixed and one.restore()]
 
     def _replace_iterators(self) -> None:
         for namespace, name, make in self._copies:
@@ -121,14 +131,47 @@ def _container_of(value: Any) -> Any:
     return value if type(value) in (list, dict, set, deque, bytearray) else None
 
 
-def _is_taken_from(held: Any, kept: Any) -> bool:
-    """Whether a container has fewer items than its copy, or the same ones in another order; no ``==`` of the items'
-    own is asked."""
-    if len(held) != len(kept) or not isinstance(held, (list, deque)):
-        return len(held) < len(kept)
-    if all(a is b for a, b in zip(held, kept, strict=True)):
-        return False
-    return sorted(map(id, held)) == sorted(map(id, kept))
+_FEW = 10_000
+"""Items of a container that are compared before each block."""
+
+
+class _KeptItems:
+    """A container as it was.
+
+    Attributes:
+        name: of the variable.
+        is_taken_from: it was found with fewer items, or with the same ones in another order.
+        is_mixed: the latter.
+    """
+
+    def __init__(self, name: str, held: Any) -> None:
+        self.name, self._held, self._kept = name, held, copy.copy(held)
+        self.is_taken_from = self.is_mixed = False
+
+    def restore(self, few: float = math.inf) -> bool:
+        """Put back what was taken; whether that was done. Of more items than ``few`` their order is not looked at,
+        unless it is known to change."""
+        held, kept = self._held, self._kept
+        if len(held) == len(kept) and isinstance(held, (list, deque)):
+            if not self.is_mixed and (len(held) > few or not self._is_in_another_order()):
+                return False
+            self.is_mixed = True
+        elif len(held) >= len(kept):
+            return False
+        self.is_taken_from = True
+        if isinstance(held, (list, bytearray)):
+            held[:] = kept
+        else:
+            held.clear()
+            (held.extend if isinstance(held, deque) else held.update)(kept)
+        return True
+
+    def _is_in_another_order(self) -> bool:
+        """No ``==`` of the items' own is asked."""
+        if all(map(operator.is_, self._held, self._kept)):
+            return False
+        one, other = (np.sort(np.fromiter(map(id, each), np.uint64)) for each in (self._held, self._kept))
+        return bool(np.array_equal(one, other))
 
 
 def _is_empty(value: Any) -> bool | None:

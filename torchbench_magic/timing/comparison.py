@@ -35,7 +35,19 @@ from .samples import (
     with_compile_times,
     with_trials,
 )
-from .verdict import RUNS, SPAN, Evidence, Range, Ruling, Unpaired, Void, judged, range_of_windows, rounds_to_decide
+from .verdict import (
+    RUNS,
+    SPAN,
+    Evidence,
+    Range,
+    Ruling,
+    Unpaired,
+    Void,
+    judged,
+    range_of_windows,
+    rounds_to_decide,
+    shortest_call,
+)
 from .voids import IntervalOfRounds, apart_by_work, interval_of_rounds, row_void, unlike_blocks
 
 if TYPE_CHECKING:
@@ -123,6 +135,17 @@ class Comparison(Storable):
     def call_times(self, measurement: int) -> Floats:
         """Seconds of one call, one value a block, in the order taken. Shape (samples,)."""
         return self._blocks[measurement].calls
+
+    def few_calls(self, measurement: int) -> int | None:
+        """Calls in a block of which starting it may take a part: the number was given, or state is put back before
+        each call. None where a block has as many as make it long, or is to find cold caches."""
+        asked, number = self.options, self._blocks[measurement].number
+        is_given = (asked.get("restore") or asked.get("number")) and not asked.get("cold")
+        return int(np.median(number)) if is_given and len(number) else None
+
+    def shortest_call(self, measurement: int) -> float:
+        """Seconds of a call below which a row gets no verdict."""
+        return shortest_call(self.subjects[measurement].near_loop, self.few_calls(measurement))
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -252,8 +275,8 @@ class Comparison(Storable):
     def _ruling(self, i: int, base: int | None) -> Ruling:
         if base is None or base == i:
             return Ruling(None if base is None else "baseline")
-        subject, times = self.subjects[i], [self.call_times(row) for row in (i, base)]
-        near = any(len(side) > 0 and np.median(side) < subject.near_loop for side in times)  # none, if interrupted
+        subject, times = self.subjects[i], {row: self.call_times(row) for row in (i, base)}  # none, if interrupted
+        near = any(len(side) > 0 and np.median(side) < self.shortest_call(row) for row, side in times.items())
         used_up = subject.used_up or self.subjects[base].used_up
         found = [Void("near-loop", i) if near else None, Void("used-up", i) if used_up else None]
         if i in self.unpaired:
@@ -276,8 +299,10 @@ class Comparison(Storable):
     @cached_property
     def of_this_kernel(self) -> tuple[int, ...]:
         """Rows that one session decided by less than ratios move from session to session; see `is_of_this_kernel`."""
-        names = ("ratio", "verdict", "method", "median")
-        return tuple(i for i, row in enumerate(self._rows) if is_of_this_kernel(*(row[name] for name in names)))
+        is_of_it = lambda i, row: is_of_this_kernel(
+            row["ratio"], row["verdict"], row["method"], row["median"], self.few_calls(i)
+        )
+        return tuple(i for i, row in enumerate(self._rows) if is_of_it(i, row))
 
     @property
     def frame(self) -> pd.DataFrame:

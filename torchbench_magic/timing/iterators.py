@@ -238,9 +238,8 @@ class TakenItems:
         if not names:
             return []
         listed = ", ".join(f"`{name}`" for name in names[:4]) + (f" and {len(names) - 4} more" * (len(names) > 4))
-        text = f"Timed calls took items from {listed}, which are not restored."
-        if restore:
-            text += " `--restore` cannot restore a generator."
+        which = "`--restore` cannot restore" if restore else "are not restored"
+        text = f"Timed calls took items from {listed}, which {which}."
         action = f"Make {'it' if len(names) == 1 else 'them'} in the body, or in setup."
         return [Doubt("taken-items", text, action, {"names": names})]
 

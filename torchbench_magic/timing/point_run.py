@@ -16,6 +16,7 @@ from torchbench_magic.process.compile_watch import switched_off
 from torchbench_magic.process.contention import Counters, contention_between
 from torchbench_magic.process.device import DeviceWait, traced_launches
 from torchbench_magic.process.environment import KERNEL, read_environment
+from torchbench_magic.process.frame_owner import is_own_error
 from torchbench_magic.process.interrupts import Awaiting, MakingRoom, Watching
 from torchbench_magic.process.machine import active_hooks
 from torchbench_magic.process.output import CountingSink, Unclosable, dropped_output, output_to
@@ -34,7 +35,7 @@ from .samples import Samples, Subject
 from .sweep import Point
 from .task import Task
 from .timed_loop import BlockRequest, Ended, Steps, Timeable, driven
-from .used_up import why_it_failed
+from .used_up import OWN_ERROR, not_looked_at, why_it_failed
 from .voids import SEVERAL, are_held_up
 from .warmup import MIN_CALLS, TimedCompiles, overheads, warm_up
 from .watched_objects import WatchedObjects
@@ -128,6 +129,8 @@ class PointRun:
         several = len(self.task.bodies) > 1
         if not (self._calls_ended or (several and self.plan.check)):
             return ""
+        if is_own_error(error):
+            return OWN_ERROR
         found = self.watched.supplies.used_up(error)
         if found is not None and self.plan.restore:
             found = (*found[:2], False)
@@ -138,6 +141,8 @@ class PointRun:
         if left.threads is not None:
             self.threads = self.plan.threads or (left.threads,)
         self._collects |= left.collects
+        if self.plan.restore:
+            self._tell("copying what is to be put back", is_long=True)
         with outside_modes():
             made, plan = self.code.compile(), self.plan
             devices = made.watched.versions.devices
@@ -282,6 +287,7 @@ class PointRun:
             # of its own: with a given seed the order is the same however often others or this one begin again
             rng=random.Random(f"{self.seed}, {self.subjects[entries[0].measurement].num_threads} threads"),
             before=self.watched.before_block,
+            empty=lambda block: block.start_empty(1, self.clocks, self.wait.synchronize),
             device_ns=None if events is None else lambda: events.elapsed_ns,
             waited_ns=None if waits is None else lambda: float(waits.waited_ns),
             enter=self.isolation.enter,
@@ -414,7 +420,10 @@ class PointRun:
         """What the probes saw that takes no verdict away."""
         probes = {name: probe for name, probe in self.probes.items() if not self._used_up(name)}
         found = [(name, one) for name, probe in probes.items() for one in (probe.finding, *probe.clauses)]
-        return [one.doubt(name if len(self.probes) > 1 else "") for name, one in found if one is not None]
+        is_restored, several = self.plan.restore, len(self.probes) > 1
+        said = [one.doubt(name if several else "", restore=is_restored) for name, one in found if one is not None]
+        failed = [probe.failed for probe in self.probes.values() if probe.failed is not None]
+        return said + [not_looked_at(error) for error in failed[:1]]
 
     def interrupted(self) -> Comparison | None:
         """What was measured until now, marked partial; None when nothing was sampled."""

@@ -165,12 +165,18 @@ FEW_NS = 10e-9
 """Seconds a call by which it moves as well: some jumps that the processor predicts in one layout and not in the other.
 Of 64 pairs of one statement each, 20 to 100 ns, 15 were decided by 4 to 28 %, all by less than 10 ns."""
 
+FEW_NS_OF_BLOCK = 100e-9
+"""The same, of a whole block: how long one takes to start depends on where its code lies."""
 
-def is_of_this_kernel(ratio: float, verdict: object, method: object, seconds: float) -> bool:
-    """Whether the next kernel may well say otherwise: one kernel decided, by less than `SPREAD` or `FEW_NS`.
+
+def is_of_this_kernel(ratio: float, verdict: object, method: object, seconds: float, calls: int | None = None) -> bool:
+    """Whether the next kernel may well say otherwise: one kernel decided, by less than `SPREAD`, `FEW_NS` or
+    `FEW_NS_OF_BLOCK`.
 
     Args:
         seconds: of a call of the row.
+        calls: in a block, where these are few.
     """
-    small = ratio > 0 and (abs(math.log(ratio)) < math.log1p(SPREAD) or abs(seconds - seconds / ratio) < FEW_NS)
+    few = FEW_NS if calls is None else max(FEW_NS, FEW_NS_OF_BLOCK / calls)
+    small = ratio > 0 and (abs(math.log(ratio)) < math.log1p(SPREAD) or abs(seconds - seconds / ratio) < few)
     return str(method) == "paired" and str(verdict) in ("faster", "slower") and small  # NA is none of these

@@ -119,9 +119,10 @@ class PythonBodies:
             for name, block in zip(task.bodies, blocks, strict=True)
         }
         others = [variant.names for variant in task.variants.values() if variant.names is not None]
-        objects.others = others_of(found, blocks, names, task.plan, objects.inputs, others)
+        objects.others = others_of(found, blocks, names, objects.inputs, others)
         starts = {name: variant.before for name, variant in task.variants.items() if variant.before is not None}
         probes = []
+        many = task.plan.number not in (None, 1)  # in a block the calls go on from each other
         for name, body in task.bodies.items():
             code = self._block(name, body, with_value_kept)
             probes.append(
@@ -129,8 +130,8 @@ class PythonBodies:
                     _Started(code, starts[name]) if name in starts else code,
                     code,
                     task.clocks.wall,
-                    objects.before_block,
-                    is_alone=len(task.bodies) == 1,
+                    None if many else objects.before_block,
+                    is_alone=len(task.bodies) == 1 and not (many and objects.before_block),
                 )
             )
         return TimedBlocks(blocks, objects, doubts, probes)

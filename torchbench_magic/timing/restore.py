@@ -582,7 +582,7 @@ def not_restored(labels: Iterable[str], late: Iterable[str] = (), shapeless: Col
         said.append(Doubt("not-restored", text, action, {"names": labels}))
     if late:
         text = (
-            f"{_names(late)} changed during the run in a way that torch does not track, and"
+            f"{_names(late)} changed during the run in a way that is not tracked, and"
             f" {'was' if len(late) == 1 else 'were'} put back only after the last block: some blocks started from a"
             " changed state."
         )

@@ -6,8 +6,10 @@ import math
 import random
 import statistics
 from array import array
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +28,7 @@ from .intervals import (
 from .plan import Plan
 from .samples import Samples
 from .timed_loop import BlockRequest, Steps, Timeable
-from .verdict import is_open, verdict
+from .verdict import is_open, shortest_call, verdict
 
 # ---- block_plan ------------------------------------------------------------------------------------------------------
 # How many calls a block of each alternative has, how many go before it untimed, and whether that plan held.
@@ -64,6 +66,8 @@ slow spell does not make it again; there are as many plans as numbers here and o
 TOO_SHORT, TOO_LONG = 2.0, 4.0
 """Times a block may be shorter and longer than it was to be. Rounding to whole calls alone makes it up to 1.5 times
 shorter; a long one costs nothing but more interruptions, and a busy machine has them."""
+EMPTY_BLOCKS = 31
+"""The last empty blocks whose median is taken from a block that something ran before."""
 CLEARLY_ALIKE = 1.1
 """Of so nearly one speed, blocks of unlike numbers of calls are a mistake of the warm-up, and not two at `ALIKE`."""
 
@@ -86,6 +90,7 @@ class Entry:
         paired: the time of a call and that of the baseline's, of each round that both took part in.
         look: free to stop at any time, or one look at the end.
         rounds_wanted: rounds of a one-look interval, fixed before the first sample.
+        empty_ns: of the last empty blocks of one call, each right before one that is timed.
         rounds_needed: the fewest that give an interval.
         min_ns, max_ns: bounds of ``spent_ns``.
         stretched_max_ns: the bound in place of ``max_ns`` until it has had the rounds that it needs.
@@ -119,6 +124,7 @@ class Entry:
     paired: tuple[array[float], array[float]] = field(default_factory=lambda: (_floats(), _floats()))
     before_base: list[bool] = field(default_factory=list)
     times: array[float] = field(default_factory=_floats)
+    empty_ns: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=EMPTY_BLOCKS))
 
     @property
     def block_ns(self) -> float:
@@ -136,9 +142,13 @@ class Entry:
 
     def net(self, wall: int, cpu: int, n: int) -> tuple[float, float]:
         """Take clock cost and empty loop of n calls out of a reading; never below zero."""
+        fixed = self.fixed_ns
+        if self.empty_ns:
+            n -= 1  # it is in the empty block
+            fixed = (statistics.median(w for w, _ in self.empty_ns), statistics.median(c for _, c in self.empty_ns))
         return (
-            max(0.0, wall - self.fixed_ns[0] - n * self.loop_ns[0]),
-            max(0.0, cpu - self.fixed_ns[1] - n * self.loop_ns[1]),
+            max(0.0, wall - fixed[0] - n * self.loop_ns[0]),
+            max(0.0, cpu - fixed[1] - n * self.loop_ns[1]),
         )
 
     def again(self, call_ns: float) -> Entry:
@@ -161,6 +171,12 @@ def size_alike(entries: Sequence[Entry], base: Entry | None) -> None:
             leaders.append(entry)
         else:
             entry.calls = leader.calls
+
+
+def priming_anew(entries: Sequence[Entry]) -> dict[int, int]:
+    """As `priming`, where state is put back before the untimed call and after it: a single one. Else a block would
+    start with the caches that the rounds' own code leaves: `t.add_(1)` took 28 us so, and 17 after a call."""
+    return {e.measurement: 1 for e in entries if e.call_ns < PRIMED_NS}
 
 
 def is_woken(entry: Entry) -> bool:
@@ -235,6 +251,7 @@ class Around:
         faults: page faults until now.
         rng: draws the order.
         before: run before each block.
+        empty: runs an empty block of one call.
         device_ns: nanoseconds the last block took between two events on the accelerator.
         waited_ns: nanoseconds the host waited for the accelerator at the end of the last block.
         enter: run before each block with the entry's ``measurement``: it has the process as that alternative left it,
@@ -250,6 +267,7 @@ class Around:
     faults: Callable[[], int]
     rng: random.Random
     before: Callable[[], None] | None = None
+    empty: Callable[[Timeable], tuple[int, int]] = lambda block: (0, 0)
     device_ns: Callable[[], float] | None = None
     waited_ns: Callable[[], float] | None = None
     enter: Callable[[int], bool] = lambda measurement: False
@@ -293,7 +311,7 @@ class Rounds:
         self.replanned, self.held_up = 0, around.held_up
         self.family = max(family, len(entries) - 1)
         self.enter, self.before, self.rng, self.wall = around.enter, around.before, around.rng, around.wall
-        self.faults = around.faults
+        self.faults, self._empty = around.faults, around.empty
         self._untimed = random.Random(self.rng.random())  # apart: how many blocks are primed depends on times
         self.device_ns, self.waited_ns, self.compiled = around.device_ns, around.waited_ns, around.compiled
         self.entries, self.plan, self.samples = entries, plan, samples
@@ -307,7 +325,11 @@ class Rounds:
             entry.calls = max(entry.calls, WOKEN_CALLS)
         size_alike(entries, self.base)
         exchanged = around.exchanged or any(entry.block.within is not None for entry in entries)
-        self._primed = priming(entries, held_up=self.held_up, exchanged=exchanged) if self.before is None else {}
+        self._primed: dict[int, int] = {}
+        if self.before is None:
+            self._primed = priming(entries, held_up=self.held_up, exchanged=exchanged)
+        elif not plan.cold:
+            self._primed = priming_anew(entries)
         for entry in entries:
             self._budget(entry)
         others = [e for e in entries if e is not self.base]
@@ -441,16 +463,21 @@ class Rounds:
                     break
                 began = self.wall()
                 has_new_team = self.enter(entry.measurement)
-                if self.before is not None:
-                    self.before()
                 replica = self.rng.randrange(len(entry.block.replicas))
                 faults, compiled = self.faults(), self.compiled()
                 primed = self._primed.get(entry.measurement, int(has_new_team and self.before is None))
                 primed = min(primed, 1) if figures else primed
-                # one more at random: code whose calls differ in turns (a step for every second batch) would show each
-                # block the same ones of them, a block of one primed call only every second
-                primed += self._untimed.randrange(2) if primed else 0
-                wall, cpu = yield BlockRequest(entry.block, replica, calls, primed)
+                if self.before is None:
+                    # one more at random: code whose calls differ in turns (a step for every second batch) would show
+                    # each block the same ones of them, a block of one primed call only every second
+                    primed += self._untimed.randrange(2) if primed else 0
+                    wall, cpu = yield BlockRequest(entry.block, replica, calls, primed)
+                else:
+                    if primed:
+                        self.before()
+                    ready = partial(self._make_ready, entry)
+                    wall, cpu = yield BlockRequest(entry.block, replica, calls, primed, ready=ready)
+                    faults = self._faults_before
                 entry.faults += self.faults() - faults
                 entry.compiled += max(now - then for now, then in zip(self.compiled(), compiled, strict=True))
                 entry.wall_ns += wall
@@ -477,6 +504,15 @@ class Rounds:
         self.count += 1
         self._pair(order, seen)
         return order
+
+    def _make_ready(self, entry: Entry) -> None:
+        """What runs before a block, and an empty block, so that the clocks are as warm as they are for that."""
+        assert self.before is not None
+        self.before()
+        if not self.plan.cold:
+            self._empty(entry.block)
+            entry.empty_ns.append(self._empty(entry.block))
+        self._faults_before = self.faults()
 
     @property
     def _is_over(self) -> bool:
@@ -576,7 +612,10 @@ class Rounds:
     def _near_loop(self, entry: Entry) -> bool:
         """Near the loop's own cost no verdict will ever be given: do not wait for one."""
         beside = [entry] if self.base is None else [entry, self.base]
-        return any(e.call_ns < e.block.near_loop * 1e9 for e in beside)
+        is_given = not self.plan.cold and (self.plan.restore or self.plan.number is not None)
+        return any(
+            e.call_ns < shortest_call(e.block.near_loop, e.calls if is_given else None) * 1e9 for e in beside
+        )
 
 
 def _relative_iqr(times: array[float]) -> float:

@@ -204,7 +204,7 @@ class Subject:
 
     @property
     def near_loop(self) -> float:
-        """Seconds a call below which no verdict is given."""
+        """Seconds a call below which no verdict is given, where blocks are of many calls."""
         return NEAR_LOOP[self.language]
 
     def waited_for(self, sampled: float) -> float:

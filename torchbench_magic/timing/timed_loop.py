@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, cast
@@ -144,7 +144,8 @@ _LOOP_EVERY_NS = 50e6
 class BlockRequest(NamedTuple):
     """A request to run one block; ``primed``: after so many untimed calls, so that it starts with warm caches.
 
-    A call that ``is_tried`` may fail: an exception of it is answered by a reading of `FAILED`.
+    ``ready`` runs between these and the block, outside of what the block runs ``within``. A call that ``is_tried`` may
+    fail: an exception of it is answered by a reading of `FAILED`.
     """
 
     block: Timeable
@@ -152,6 +153,7 @@ class BlockRequest(NamedTuple):
     calls: int
     primed: int = 0
     is_tried: bool = False
+    ready: Callable[[], object] | None = None
 
 
 FAILED = (-1, -1)
@@ -202,14 +204,21 @@ async def driven(steps: Steps[T], clocks: Clocks, sync: Callable[[], object], *,
                 raise BodyError("the code awaits: time it in a notebook cell, where an event loop runs")
             within = call.block.within
             stalls.begin(call)
-            # once, so that nothing comes between the primed calls and the clock
-            with nullcontext() if within is None else within():
+            with ExitStack() as entered:
+                if within is not None:  # once, so that nothing comes between the primed calls and the clock
+                    entered.enter_context(within())
                 if call.primed:
                     begun = call.primed
                     with interrupts_let_through():
                         primed = call.block.start(call.replica, call.primed, clocks, sync)
                         _ = await primed if awaits else primed
                     made += call.primed
+                if call.ready is not None:
+                    entered.close()
+                    with outside_modes():
+                        call.ready()
+                    if within is not None:
+                        entered.enter_context(within())
                 try:
                     begun = call.calls
                     with interrupts_let_through():

@@ -28,9 +28,8 @@ _SAID = {
     "axis": "the sweep sets {0} reads the notebook's variable, which did not change",
     "drawn": "the fuzzer sets {0} reads the notebook's variable, which did not change",
 }
-_BUILD = "Create it in the body (`gen = ...`); `--restore` works if it can be copied (not for a generator)."
 _DONE = {
-    "before": _BUILD,
+    "before": "Create it in the body (`gen = ...`); `--restore` works if it can be copied (not for a generator).",
     "less": "Create or fill in the code what a call uses up or keeps, or give `--restore`, which puts it back before"
     " each call. To time the later state, run the code once in setup.",
     "more": "Create or copy it in the code, so that every call starts from the same state.",
@@ -43,6 +42,12 @@ _DONE = {
     "axis": "Pass it as an argument, or define the function in the setup section.",
     "drawn": "Pass it as an argument, or define the function in the setup section.",
 }
+_DONE_BESIDE_RESTORE = {
+    "before": "Create it in the body (`gen = ...`).",
+    "less": "Create or fill in the code what a call uses up or keeps: `--restore` did not put it back before each call."
+    " To time the later state, run the code once in setup.",
+}
+"""What to do where ``--restore`` was given."""
 
 
 _FAILED = {
@@ -59,6 +64,15 @@ _NOT_THE_FIRST = (
     "The first call worked; a later call in the timing loop failed. Each call finds the objects as"
     " earlier calls left them: create what they use up in the code itself."
 )
+
+OWN_ERROR = "This is an error of torchbench_magic, not of the code."
+
+
+def not_looked_at(error: Exception) -> Doubt:
+    """That nobody knows whether later calls did the work of the first, since the look at them failed."""
+    what = f"{type(error).__name__}: {error}".rstrip(": ")
+    text = f"Whether later calls do the work of the first is not known: the check failed ({what})."
+    return Doubt("not-checked", text, f"{OWN_ERROR} The times do not depend on it.")
 
 
 def why_it_failed(found: tuple[str, str, bool] | None, calls: int, *, repeats: bool) -> str:
@@ -83,13 +97,18 @@ def said(subjects: Sequence[Subject]) -> list[str]:
     return [what_happened(how, name, _whose(subjects, rows)) for (how, name), rows in _rows(subjects).items()]
 
 
-def doubts_of_subjects(subjects: Sequence[Subject]) -> list[Doubt]:
-    """One doubt for each thing used up, with the ``rows`` it is about and those that it ``voids``."""
+def doubts_of_subjects(subjects: Sequence[Subject], *, restore: bool = False) -> list[Doubt]:
+    """One doubt for each thing used up, with the ``rows`` it is about and those that it ``voids``.
+
+    Args:
+        restore: state was put back before each block, and that was no help.
+    """
+    done = {**_DONE, **(_DONE_BESIDE_RESTORE if restore else {})}
     return [
         Doubt(
             KIND,
             clause + ("; these times give no verdict." if len(subjects) > 1 else "."),
-            _DONE.get(how, "").format(name),
+            done.get(how, "").format(name),
             {"name": name, "how": how, "rows": rows, "voids": rows},
         )
         for clause, ((how, name), rows) in zip(said(subjects), _rows(subjects).items(), strict=True)

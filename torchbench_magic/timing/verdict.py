@@ -53,6 +53,14 @@ VERDICTS = get_args(Verdict)
 NEAR_LOOP: Mapping[str, float] = {"python": 20e-9, "c++": 1e-9}
 """Seconds a call below which a body is near the loop's own cost (Python's is 4 ns and known to about 1 ns, C++'s is a
 clock cycle or two) and gets no verdict."""
+STARTED = 25
+"""As many calls of that length take no more than what starting a block adds to it (Python: 0.1 to 0.5 us): the clocks
+and the first call in a row find colder caches than the empty blocks whose time is taken off."""
+def shortest_call(near_loop: float, calls: int | None) -> float:
+    """Seconds a call below which it is near what the loop, or starting a block of so few calls, costs."""
+    return near_loop if calls is None else near_loop * max(1.0, STARTED / calls)
+
+
 WINDOWS = 6
 """Windows into which one run is cut at least."""
 WINDOW = 0.033
@@ -111,7 +119,7 @@ class Cause(NamedTuple):
 
 
 CAUSES: Mapping[str, Cause] = {
-    # ``Comparison.rulings``: a call of a side takes less than `NEAR_LOOP`; told by `warnings`
+    # ``Comparison.rulings``: a call of a side takes less than `shortest_call`; told by `warnings`
     "near-loop": Cause(has_ends=True),
     # `voids.row_void`: the typical block waited for a core [its processor time over wall time, threads that waited]
     "stalled": Cause(

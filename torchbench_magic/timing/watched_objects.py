@@ -91,20 +91,17 @@ def others_of(
     found: Mapping[str, Found],
     blocks: Sequence[Block],
     namespace: dict[str, Any],
-    plan: Plan,
     inputs: InputCopies | None,
     others: Iterable[dict[str, Any]] = (),
 ) -> Others:
     """What watches these blocks over ``namespace``; iterators, files and containers join the ``inputs`` that are put
     back, in ``others`` too: the names of blocks that have their own.
 
-    With several calls in a block they cannot be put back before each, and are not.
-
     Args:
         found: alternative -> as `reached_by` has it.
     """
     by_name = dict(zip(found, blocks, strict=True))
-    if inputs is not None and plan.number in (None, 1):
+    if inputs is not None:
         read = {name for block in blocks for name in block.inputs}
         inputs.streams = Streams(read - {name for block in blocks for name in block.kept}, namespace, *others)
     scopes = {

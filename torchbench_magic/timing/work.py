@@ -123,6 +123,7 @@ class Work:
         gave: name -> what it was bound to; `VALUE` the value of the code.
         left: of names that are put back before each call, what it bound them to.
         overhead_ns: what the recording took.
+        failed: an error of the recording itself, which ended there.
     """
 
     lines: Counter[Line] = field(default_factory=Counter)
@@ -145,6 +146,7 @@ class Work:
     gave: dict[str, Seen] = field(default_factory=dict)
     left: dict[str, Any] = field(default_factory=dict)
     overhead_ns: float = 0.0
+    failed: Exception | None = None
 
     @property
     def amounts(self) -> tuple[int, int, int]:
@@ -181,6 +183,17 @@ class _Lines:
 
     def called(self, frame: FrameType, event: str, arg: Any) -> Any:
         """The trace function of all frames: a local one for the user's."""
+        return self.tried(self._called, frame)
+
+    def tried(self, part: Callable[..., Any], *args: Any) -> Any:
+        """Have an error of the recording end it: the user's line that is recorded is not to raise it."""
+        try:
+            return part(*args)
+        except Exception as error:  # noqa: BLE001
+            sys.settrace(None)
+            self.work.failed = self.work.failed or error
+
+    def _called(self, frame: FrameType) -> Any:
         file = frame.f_code.co_filename
         if (users := self._is_users.get(file)) is None:
             users = self._is_users[file] = _is_users(file)
@@ -204,6 +217,9 @@ class _Lines:
         return self._import_ended
 
     def _in_frame(self, frame: FrameType, event: str, arg: Any) -> Any:
+        return self.tried(self._noted, frame, event)
+
+    def _noted(self, frame: FrameType, event: str) -> Any:
         self.spend()
         self._returned = None
         if event == "line":
@@ -310,7 +326,7 @@ def _operators_mode() -> type:
             entered = self._clock()
             self.left -= 1
             if is_here := threading.get_ident() == self._lines.thread:  # a backward pass on a device has its own
-                self._lines.spend()
+                self._lines.tried(self._lines.spend)
             if self.left < 0:
                 self._work.cut.add("operators")
             began, wall = time.thread_time(), self._clock()
@@ -330,7 +346,7 @@ def _operators_mode() -> type:
                 with contextlib.suppress(Exception):  # a tensor that cannot be asked
                     self._note(op, [*args, *(kwargs or {}).values()], made)
             if is_here:
-                self._lines.resume()
+                self._lines.tried(self._lines.resume)
             self._work.overhead_ns += self._clock() - entered
             sys.settrace(tracer)
             return made
@@ -412,8 +428,8 @@ class Finding:
     def voids(self) -> bool:
         return self.how in RECORDED
 
-    def doubt(self, name: str) -> Doubt:
-        """Of an alternative that keeps its verdict."""
+    def doubt(self, name: str, *, restore: bool = False) -> Doubt:
+        """Of an alternative that keeps its verdict; ``restore``: that was given already."""
         of = f" of `{name}`" if name else ""
         if self.how in (PUT_BACK, GROWN):
             clause = f"{self.evidence}{f' (`{name}`)' if name else ''}"
@@ -421,7 +437,8 @@ class Finding:
             return Doubt(self.how, f"{clause}.", way if self.how == PUT_BACK else "", {"name": name, "clause": clause})
         what = "Later calls{} wait where the first one did not" if self.how == "waits" else _DID_MORE
         text = f"{what.format(of)}: {self.evidence}."
-        way = "If the times are to include it, create or fill it in the code, or give `--restore`."
+        way = "If the times are to include it, create or fill it in the code"
+        way += "." if restore else ", or give `--restore`."
         return Doubt("other-work", text, way, {"name": name, "how": self.how, "evidence": self.evidence})
 
 
@@ -433,14 +450,16 @@ class Probe:
         code: the block itself, that it may be around.
         clock: of the run, nanoseconds.
         before: run before each call, `--restore`; the state before the first call is then that of each.
-        is_alone: no other code is called between the recorded calls. Else a call that nobody records comes first: what
-            is timed are calls in a row, and another alternative may leave the work that a call after it does.
+        is_alone: no other code runs between the recorded calls, and nothing is put back. Else a call that nobody
+            records comes first: what is timed are calls in a row, and another alternative, or what is put back, may
+            leave the work that a call after it does.
 
     Attributes:
         block: see above; whoever drops its output puts another there.
         calls: that were made of the code beside its first, and that nobody else counts.
         long: seconds of a call from which on none is made only to look. Set by whoever knows how long the run may be.
         finding: what they come to, as far as is known.
+        failed: an error of the probe's own, after which it records nothing more; the code is timed all the same.
         clauses: what takes nothing from the times: names that are put back before each call, where a call that goes on
             takes another time; what holds more with every call.
     """
@@ -462,13 +481,26 @@ class Probe:
         self.calls = -1
         self.long = LONG
         self.finding: Finding | None = None
+        self.failed: Exception | None = None
         self.clauses: list[Finding] = []
-        if self._compiles():
-            dynamo.load()  # as the first call would: `uncompiled` must come before it
-        reached = self._reach()
-        self._share = share_of(reached)
-        self._kept, self._by_setup = Kept(reached), state_of(reached, self._share)
-        self._random = [(read, put, read()) for read, put in generators_among(reached)]
+        self._share = 0
+        self._kept, self._by_setup = Kept({}), dict[str, Seen]()
+        self._random: list[tuple[Callable[[], Any], Callable[[Any], object], Any]] = []
+        with self._giving_up():
+            if self._compiles():
+                dynamo.load()  # as the first call would: `uncompiled` must come before it
+            reached = self._reach()
+            self._share = share_of(reached)
+            self._kept, self._by_setup = Kept(reached), state_of(reached, self._share)
+            self._random = [(read, put, read()) for read, put in generators_among(reached)]
+
+    @contextlib.contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        """What fails in here is the probe's: the code and its timing have no part in it."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001
+            self.failed = self.failed or error
 
     def _compiles(self) -> bool:
         called = (one.value for one in self._reach().values())
@@ -494,12 +526,15 @@ class Probe:
         """One recorded call; its reading without what the recording took."""
         if self._before is not None:
             self._before()
-        work = Work(before=state_of(self._reach(), self._share))
+        work = Work()
+        with self._giving_up():
+            work.before = state_of(self._reach(), self._share)
         if not self._works:
             gc.collect(0)  # what preparing left is nothing that the code is to find
-        call = _Recorded(self.block, lambda: self._recording(work))
+        call = self.block if self.failed is not None else _Recorded(self.block, lambda: self._kept_apart(work))
         wall, cpu = reading = yield BlockRequest(call, 0, 1, is_tried=is_tried)
         self._works.append(work)
+        self.failed = self.failed or work.failed
         self.calls += 1
         if reading == FAILED:
             return FAILED
@@ -512,9 +547,11 @@ class Probe:
         yield from self._calls_in_front()
         self._early = "third" if self.calls else "second"
         for _ in range(2):
-            if self._works[-1].wall <= self.long or len(self._works) == 1:
+            if (self._works[-1].wall <= self.long and self.failed is None) or len(self._works) == 1:
                 last, _ = yield from self.recorded()
-        self.finding = yield from self._judged()
+        if self.failed is None:
+            with self._giving_up():
+                self.finding = yield from self._judged()
         return float(last)
 
     def _calls_in_front(self, calls: int = 1) -> Steps[None]:
@@ -541,14 +578,37 @@ class Probe:
         """
         self._plain = plain
         is_open = self.finding is None or not self.finding.voids  # a doubt may become more
-        if is_open:
+        if is_open and self.failed is None:
             yield from self._calls_in_front(in_a_row // 2)  # as a timed call has on average
-        if is_open and self._works[-1].wall <= self.long and (yield from self.recorded(is_tried=True)) != FAILED:
+            if self._works[-1].wall <= self.long and (yield from self.recorded(is_tried=True)) != FAILED:
+                with self._giving_up():
+                    yield from self._judged_last(without, copied)
+        self.forget()
+
+    def _judged_last(
+        self, without: Sequence[Any], copied: Callable[[], Callable[[], object]] | None
+    ) -> Steps[None]:
+        if self.failed is None:
             found = (yield from self._judged()) or (yield from self._by_gradients(without, copied))
             self.finding = found or self.finding
             clauses = (yield from self._by_names(self._works[-1].left)), self._grown()
             self.clauses = [one for one in clauses if one is not None]
-        self.forget()
+
+    @contextlib.contextmanager
+    def _kept_apart(self, work: Work) -> Iterator[None]:
+        """A recording whose own errors do not reach the call within."""
+        recording = self._recording(work)
+        with self._giving_up():
+            recording.__enter__()
+        ended = recording.__exit__ if self.failed is None else lambda *_: None
+        try:
+            yield
+        except BaseException as error:
+            with self._giving_up():
+                ended(type(error), error, error.__traceback__)
+            raise
+        with self._giving_up():
+            ended(None, None, None)
 
     @contextlib.contextmanager
     def _recording(self, work: Work) -> Iterator[None]:

@@ -268,7 +268,8 @@ def _digest(value: Any, share: int) -> Any:
             pairs = itertools.islice(value.items(), share)
             return hash(tuple((_item(key), _item(item)) for key, item in pairs))
         if type(value) in (*_CONTAINERS, tuple, frozenset):
-            items = gc.get_referents(value) if type(value) is tuple else [*value]  # see `_referents`
+            items = gc.get_referents(value) if type(value) is tuple else value  # see `_referents`
+            items = items if isinstance(items, list) else [*items]
             step = 1 if len(items) <= share else len(items) // (share // 4) | 1
             return hash(tuple(map(_item, items[::step])))
     return None
