@@ -461,7 +461,7 @@ def test_a_list_that_the_first_call_sorted_is_said_as_that() -> None:
     body = "clock.work(1 if numbers == sorted(numbers) else 50)\nnumbers.sort()"
     result = run(FakeClock(), body, numbers=[3, 1, 2])
     assert hows(result) == ["less"]
-    assert "`numbers` was changed" in next(d.text for d in result.warnings if d.kind == "used-up")
+    assert "`numbers[0]` was 3, then 1" in next(d.text for d in result.warnings if d.kind == "used-up")
 
 
 def test_a_list_that_gets_shorter_and_no_cheaper_is_no_obstacle() -> None:

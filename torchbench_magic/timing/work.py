@@ -672,7 +672,7 @@ class Probe:
         return [
             label
             for label in dict.fromkeys([*was, *now])
-            if not (label.endswith("]") and label not in was)  # an item that is new is what its list is
+            if not (label.endswith("]") and (label in was) is not (label in now))  # what its list is, one more or less
             and was.get(label) != now.get(label) and all(w.before.get(label) == now.get(label) for w in self._later)
         ]
 
