@@ -19,7 +19,7 @@ import torch
 import torchbench_magic
 from torchbench_magic import profile
 from torchbench_magic.errors import Busy
-from torchbench_magic.profiling import kineto
+from torchbench_magic.profiling import events, kineto
 from torchbench_magic.profiling.kineto import (
     OlderBlocks,
     allocator_silenced,
@@ -450,3 +450,19 @@ def test_another_error_of_torchs_is_raised(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.profiler.profile, "prepare_trace", fails)
     with pytest.raises(RuntimeError, match="something else"):
         profile("x + 1", globals={"x": torch.ones(3)})
+
+
+@pytest.mark.parametrize("none", [2**64 - 5, -5])
+def test_an_op_whose_time_torch_could_not_tell_is_left_out(none: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of one in which another thread was as the recording ended."""
+
+    class Getters:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(torch._C._autograd._KinetoEvent, name)
+
+        def start_ns(self, event: Any) -> int:
+            return none if event.name() == "aten::neg" else int(event.start_ns())
+
+    monkeypatch.setattr(events, "event_getters", lambda *_, **__: Getters())
+    made = profile("-x; x.exp()", globals={"x": torch.ones(2)})
+    assert [*made.ops["op"]] == ["aten::exp"]

@@ -345,8 +345,9 @@ def test_an_optimizer_that_finds_none_of_the_gradients_of_another_alternative_ha
     bodies = {"backward": "clock.work(10); w.sum().backward()", "step": "clock.work(1); opt.step(); opt.zero_grad()"}
     bodies["forward"] = "clock.work(5); w.sum()"
     result = timed(FakeClock(), bodies, names=names, number=1, repeat=20)
-    (doubt,) = [d for d in result.warnings if d.kind == "used-up"]
-    assert "Calls of `step` found no gradients" in doubt.text
+    said = [d.text for d in result.warnings if d.kind == "used-up"]
+    assert len(said) == 1, said
+    assert "Calls of `step` found no gradients" in said[0]
     assert result.frame["verdict"].tolist()[:2] == ["baseline", "undecided"]
     assert result.frame["verdict"].tolist()[2] == "faster"
     assert w.tolist() == before, "zeros stood for them, and the step was put back"

@@ -308,14 +308,14 @@ def _read(
 
     def numbers(method: Callable[[Any], int], asked: NDArray[np.bool_], otherwise: int = 0) -> Ints:
         column = np.full(n, otherwise, dtype=np.int64)
-        column[asked] = np.fromiter(map(method, _chosen(events, asked)), np.int64)
+        column[asked] = _signed(lambda: map(method, _chosen(events, asked)))
         return column
 
     name = name_of.of(map(kineto.name, events), n)
     nbytes = numbers(kineto.nbytes, name_of.among(name, {_MEMORY}))
     kind = np.full(n, kind_of[_INSTANT], dtype=np.int64)  # only a change of memory has bytes, and it is an instant
     kind[nbytes == 0] = kind_of.of(map(kineto.activity_type, _chosen(events, nbytes == 0)))
-    start = np.fromiter(map(kineto.start_ns, events), np.int64, n)
+    start = _signed(lambda: map(kineto.start_ns, events))
     is_torchs = kind_of.among(kind, _TORCHS)
     seq = numbers(kineto.sequence_nr, is_torchs, -1)
     bare = np.array(["::" not in each for each in name_of], dtype=bool)[name]
@@ -338,6 +338,15 @@ def _read(
         "nbytes": nbytes,
         "input": given,
     }
+
+
+def _signed(values: Callable[[], Iterable[int]]) -> Ints:
+    """What C++ told as 64 bits. The time of an op in which another thread is as the recording ends may be none, and
+    comes as a number beyond those of times: it is one before them here, and so outside of the run."""
+    try:
+        return np.fromiter(values(), np.int64)
+    except OverflowError:
+        return np.array([(value + 2**63) % 2**64 - 2**63 for value in values()], dtype=np.int64)
 
 
 def _name_threads(kineto: Any, events: Sequence[Any], columns: dict[str, Ints], is_torchs: NDArray[np.bool_]) -> None:
