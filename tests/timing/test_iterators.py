@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import functools
 import gzip
+import itertools
 import lzma
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -120,3 +121,8 @@ def test_one_that_is_used_up_is_told_once() -> None:
     kinds = [doubt.kind for doubt in result.warnings]
     assert "taken-items" not in kinds
     assert "short" in " ".join(doubt.text for doubt in result.warnings)
+
+
+def test_an_iterator_without_end_is_timed() -> None:
+    names = {"it": itertools.repeat(1), "zipped": zip(itertools.repeat(1), itertools.count(), strict=False)}
+    assert not timed_long(FakeClock(), {"": "clock.work(10); next(it); next(zipped)"}, names=names).partial

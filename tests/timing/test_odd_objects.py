@@ -276,3 +276,11 @@ def test_a_tracer_is_said_to_be_of_the_session_only_where_it_was_there_before(wh
     assert ("hooks" in _doubts(made)) is (where == "session" or before is not None)
     assert ("changes-state" in _doubts(made)) is (where == "code")
     assert [bool(subject.state) for subject in made.subjects] == [where != "session"]
+
+
+def test_a_tensor_that_was_looked_at_can_be_resized() -> None:
+    """NumPy would share its memory, which then cannot be."""
+    y, out = torch.ones(4), torch.empty(0)
+    timed(FakeClock(), {"": "clock.work(10); y.sum(); out.numel()"}, names={"y": y, "out": out})
+    assert y.resize_(8).shape == (8,)
+    assert torch.exp(torch.ones(5), out=out).shape == (5,)

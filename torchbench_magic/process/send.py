@@ -380,7 +380,8 @@ class Storages:
             for start, size, storage in self._held:
                 if size:
                     flat = torch.empty(0, dtype=torch.uint8).set_(storage)
-                    memory[start : start + size] = flat[:size].numpy().tobytes()
+                    # not by NumPy: memory that it shares cannot be resized any more
+                    torch.frombuffer(memory, dtype=torch.uint8, count=size, offset=start).copy_(flat[:size])
 
 
 def _anonymous() -> int:

@@ -246,7 +246,7 @@ def first_without_recording(
     rest = sum(added) - added[first]
     at_least = max(others - high * rest - on_none, sum(least) - least[first])
     beside = min(others - low * rest, longest - least[first]), at_least
-    shares = tuple(
+    shares = sorted(  # the bounds are of estimates, and where these are tight they may cross
         seconds / (seconds + max(more, 0.0)) if seconds > 0 else 0.0
         for seconds, more in zip((least[first], most[first]), beside, strict=True)
     )

@@ -19,6 +19,7 @@ from typing import Any
 from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import BodyError
 from torchbench_magic.process.code import globals_read, kind_of_function
+from torchbench_magic.process.held import asked
 from torchbench_magic.process.reach import Found, ReachedObject, own_attributes
 from torchbench_magic.results import Doubt
 
@@ -50,7 +51,9 @@ _CALLING = (type(iter(int, 0)),)
 
 def counted_left(value: Any) -> int | None:
     """How many items an iterator of the interpreter's own has left; None of anything else."""
-    return int(value.__length_hint__()) if type(value) in _COUNTED else None
+    if type(value) not in _COUNTED:
+        return None
+    return asked(lambda: int(value.__length_hint__()), otherwise=None)  # itertools.repeat(1) has no number
 
 
 def is_used_up(value: Any) -> bool | None:

@@ -287,7 +287,8 @@ def _digest_of_tensor(value: Any) -> Any:
         if some.numel() > 4 * _SAMPLE:
             at = torch.arange(0, some.numel(), some.numel() // _SAMPLE | 1, device=some.device)
             some = torch.take(some, at)
-        return hash(some.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        some = some.cpu().contiguous().clone()  # memory that NumPy shares cannot be resized any more
+        return hash(some.view(-1).view(torch.uint8).numpy().tobytes())
 
 
 def _item(value: Any) -> Any:
