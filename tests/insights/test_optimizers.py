@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -236,3 +237,40 @@ def test_gradients_that_are_cleared_are_freed_while_the_loop_is_watched() -> Non
 
     said_of(train, phases=True)
     assert alive == [None, None, None]
+
+
+CLEARED: dict[str, Callable[[list[torch.Tensor]], object]] = {
+    "foreach mul": lambda grads: torch._foreach_mul_(grads, 0.0),
+    "foreach copy": lambda grads: torch._foreach_copy_(grads, [torch.zeros_like(grad) for grad in grads]),
+    "numpy": lambda grads: [np.copyto(grad.numpy(), 0.0) for grad in grads],
+    "masked fill": lambda grads: [grad.masked_fill_(grad == grad, 0) for grad in grads],
+    "out": lambda grads: [torch.zeros(grad.shape, out=grad) for grad in grads],
+    "momentum": lambda grads: torch._foreach_mul_(grads, 0.9),
+}
+
+
+@pytest.mark.parametrize("how", CLEARED)
+def test_gradients_that_are_cleared_or_changed_by_any_means_are_not_said(how: str) -> None:
+    net, x = nn.Linear(16, 16), torch.rand(8, 16)
+    opt = torch.optim.SGD(net.parameters(), 1e-3)
+
+    def train() -> None:
+        for _ in range(6):
+            net(x).sum().backward()
+            opt.step()
+            CLEARED[how]([p.grad for p in net.parameters() if p.grad is not None])
+
+    assert said_of(train) == []
+
+
+def test_gradients_of_the_only_optimizer_that_nothing_clears_are_said() -> None:
+    net, x = nn.Linear(16, 16), torch.rand(8, 16)
+    opt = torch.optim.SGD(net.parameters(), 1e-3)
+
+    def train() -> None:
+        for _ in range(6):
+            net(x).sum().backward()
+            opt.step()
+
+    (found,) = said_of(train)
+    assert "nothing clears them in 6 steps" in found.text

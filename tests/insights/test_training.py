@@ -312,16 +312,19 @@ def test_what_a_closure_of_the_step_does_is_no_update() -> None:
     assert found.seconds == pytest.approx(0.1, rel=0.01)  # less what recording took
 
 
-def backward(added: int, took: dict[str, Any] | None = None, zeroed: int = 0, backwards: int = 1) -> Profile:
+def uncleared(steps: int = 9) -> dict[str, Any]:
+    return {"mode": lambda step: "uncleared" if 0 < step <= steps else None}
+
+
+def backward(added: int, took: dict[str, Any] | None = None, kept: int = 9, backwards: int = 1) -> Profile:
     frames = tree(
         ROOT,
         (0, "line", "In[1]:5", 10, 0.2, 0.0),
         (1, "op", "torch::autograd::AccumulateGrad", 100, 0.1, 0.0),
         (2, "op", "aten::add_", added, 0.1, 0.1),
-        (2, "op", "aten::zero_", 100, 0.0, 0.0),  # an operation's own
-        (1, "op", "aten::zero_", zeroed, 0.0, 0.0),
     )
-    given = rows(10, {"zero_grad": None} | (took or {}), backward={"calls": lambda _: backwards})
+    calls = {"calls": lambda _: backwards}
+    given = rows(10, {"zero_grad": None} | (took or {}), backward=calls, optimizer=uncleared(kept))
     return profile_of(given, frames=frames, options=ProfileOptions())
 
 
@@ -342,7 +345,7 @@ def test_the_cure_names_the_optimizer_as_the_code_does() -> None:
 def test_a_name_of_another_file_is_none_that_the_loop_knows() -> None:
     there = {"source_id": lambda _: "mod", "line": lambda _: 2, "cell": lambda _: pd.NA, "file": lambda _: "mod.py"}
     made = backward(90)
-    given = rows(10, {"zero_grad": None}, optimizer=there)
+    given = rows(10, {"zero_grad": None}, optimizer=there | uncleared())
     module = Source("mod", "mod.py", "def update():\n    opt.step()\n")
     sources = {**made.sources, "mod": module}
     (found,) = profile_of(given, frames=made.frames, options=ProfileOptions(), sources=sources).insights
@@ -357,11 +360,11 @@ def test_gradients_that_were_there_before_the_loop_make_its_first_step_wrong_too
 @pytest.mark.parametrize(
     "profile",
     [
-        backward(0),  # set to None by hand
-        backward(90, zeroed=100),  # set to zero by hand
-        backward(90, {"zero_grad": 0.0005}),
-        backward(90, {"zero_grad": lambda step: 0.0005 if step == 5 else None}),
-        backward(90, backwards=4),  # accumulation
+        backward(0, kept=0),  # set to None by hand
+        backward(90, kept=0),  # set to zero by hand, or changed
+        backward(90, {"zero_grad": 0.0005}, kept=0),
+        backward(90, {"zero_grad": lambda step: 0.0005 if step == 5 else None}, kept=4),
+        backward(90, kept=0, backwards=4),  # accumulation
         backward(90, {"optimizer": None}),
     ],
 )

@@ -168,7 +168,8 @@ def _pickler(file: io.BytesIO, files: set[str], limit: int) -> Any:
                     return reduced_tensor(obj)
             elif isinstance(obj, torch.UntypedStorage):
                 flat = torch.empty(0, dtype=torch.uint8).set_(obj)
-                return _storage, (flat.clone().numpy().tobytes(),)  # memory that NumPy shares cannot be resized any more
+                # a copy: memory that NumPy shares cannot be resized any more
+                return _storage, (flat.clone().numpy().tobytes(),)
             elif (optimizer := reduced_optimizer(obj)) is not None:
                 return optimizer
             elif isinstance(obj, io.IOBase) and (stream := standard_stream(obj)) is not None:

@@ -268,7 +268,6 @@ def _given(
 
 _ACCUMULATES = "torch::autograd::AccumulateGrad"
 _ADDS = frozenset({"aten::add_", "aten::add"})
-_ZEROES = frozenset({"aten::zero_", "aten::_foreach_zero_", "aten::fill_"})
 _NEARLY_ALL = 0.9
 _WRITES = re.compile(r"\.grad(?:\.data)?\s*(?:\.(?:mul|div|copy|lerp|zero|sub|add|set)_\(|[-+*/]?=(?!=))")
 """Code that changes gradients itself (momentum by hand) keeps them on purpose. Of the text, since ``clip_grad_norm_``
@@ -280,11 +279,11 @@ def no_zero_grad(profile: Profile) -> list[Insight]:
     which the share of the time says nothing of.
 
     Of a loop without any ``zero_grad`` it speaks only where each of these is seen: an optimizer's step and one backward
-    pass in each step, and that autograd adds to gradients that are there, in all steps but the first. Of an optimizer
-    beside others, where all of its steps but the first were made on gradients that a backward pass had added to those
-    of the step before (see `UNCLEARED`).
-    Silent: for gradients that are cleared by hand (set to None: nothing is added; set to zero: an operation does it),
-    or that the code changes itself; for gradient accumulation.
+    pass in each step, and that autograd adds to gradients that are there, in all steps but the first. Of any optimizer
+    only where all of its steps but the first were made on gradients that a backward pass had added to those of the step
+    before (see `UNCLEARED`).
+    Silent: for gradients that are cleared by hand or that the code changes itself, by whatever means; for gradient
+    accumulation.
     Seconds at stake: the steps after the first, which do not do what was meant.
     """
     facts = loop_facts(profile)
@@ -303,7 +302,10 @@ def _of_the_loop(profile: Profile, facts: LoopFacts) -> list[Insight]:
         return []
     if not (counts["backward"] == 1).all() or len(counts["backward"]) < facts.steps:
         return []
-    if (facts.outside["phase"] == "zero_grad").any() or _zeroed_by_hand(profile) >= facts.steps - 1:
+    if (facts.outside["phase"] == "zero_grad").any():
+        return []
+    steps = facts.parts[facts.parts["phase"] == "optimizer"]
+    if steps.loc[steps["mode"] == UNCLEARED, "step"].nunique() < facts.steps - 1:
         return []
     added, expected = _added(profile), _NEARLY_ALL * (facts.steps - 1) / facts.steps
     if not added[1] or added[0] < expected * added[1]:
@@ -366,11 +368,3 @@ def _added(profile: Profile) -> tuple[int, int]:
     rows = zip(frames["parent"].tolist(), names, calls, strict=True)
     added = sum(count for parent, name, count in rows if parent in kept and name in _ADDS)
     return int(added), int(sum(calls[at] for at in kept))
-
-
-def _zeroed_by_hand(profile: Profile) -> int:
-    """How often code itself called an operation that sets a tensor to zero; those within others are theirs."""
-    frames = profile.frames
-    mine = frames[(frames["kind"] == "op") & frames["name"].isin(_ZEROES)]
-    kinds = frames["kind"].to_numpy()[mine["parent"].to_numpy()]
-    return int(mine["calls"][kinds != "op"].sum())
