@@ -124,7 +124,7 @@ def grad_unused(profile: Profile) -> list[Insight]:
         count = int(mine["calls"].sum())
         text = (
             f"`{where}` evaluates with gradients on: {units.count(count)} forward passes record a graph that no "
-            f"backward pass uses, {stake_text(seconds, facts.wall)}."
+            f"backward pass in this run uses, {stake_text(seconds, facts.wall)}."
         )
         evidence: dict[str, object] = {"forward_passes": count, "seconds_per_pass": seconds / max(count, 1)}
         cure = Cure("Evaluate within `torch.inference_mode()`.", "with torch.inference_mode():", "inference_mode")

@@ -429,8 +429,8 @@ def _lines(run: RecordedRun) -> Doubt | None:
     if not record.complete:
         return Doubt(
             "lines-lost",
-            "Python's trace hook went during the run (`sys.settrace`, a debugger, a caught interrupt or RecursionError):"
-            " what ran after that is on no line, and the slowest line may be one of those. Times per op are valid.",
+            "Python's trace hook went during the run (`sys.settrace`, a debugger, a caught interrupt, RecursionError):"
+            " what ran after it is on no line, and the slowest line may be one of those. Times per op are valid.",
         )
     return None
 

@@ -709,8 +709,9 @@ class Probe:
             )
         if len(later) > 2 and ((ends := _ends(lost)) or self._is_falling):
             early, name = (first, "first") if ends else (later[0], self._early)
-            gone, text = lacks(early, later[-1], (f"the {name} call", "the last one"))
-            return Finding("less", text), lambda extra: lacks(early, extra)[0] < gone / 2
+            gone, what = lacks(early, later[-1], (f"the {name} call", "the last one"))
+            if gone > 0:  # not of a call that was not recorded to its end
+                return Finding("less", what), lambda extra: lacks(early, extra)[0] < gone / 2
         if share >= min(0.9, LOST + 2 * varies):
             return Finding("less" if share >= MOST else "part", text + self._cause(switches or settled)), is_again
         if switches and max(share, more) > 0.01:
