@@ -607,6 +607,12 @@ def test_a_tensor_that_is_made_to_require_gradients_is_said() -> None:
     assert shared(result) == ["x.requires_grad"]
 
 
+def test_parameters_that_are_laid_out_in_another_order_are_said() -> None:
+    net, x = torch.nn.Conv2d(4, 4, 3), torch.ones(1, 4, 8, 8)
+    result = run({"plain": "net(x)", "cl": "net.to(memory_format=torch.channels_last)(x)"}, net=net, x=x, torch=torch)
+    assert shared(result) == ["net.weight.stride()"]
+
+
 def test_a_flag_that_changes_after_the_warm_up_is_said() -> None:
     names = {"o": Plain(fast=False), "calls": []}
     result = run({"a": "o.fast", "b": "calls.append(1)\no.fast = len(calls) > 900"}, **names)

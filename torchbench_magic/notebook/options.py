@@ -344,7 +344,7 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
     lines_of = inherited(
         "--lines-of", metavar="MODULE|PATH", repeatable=True,
         help="Also record the lines of this module or file.",
-        shown_default="cells, and .py files under the working directory",
+        shown_default="cells, and .py files under the folder where the extension was loaded",
     )  # fmt: skip
     trace: str | None = option(
         "--trace", metavar="FILE",

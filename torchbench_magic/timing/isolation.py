@@ -14,7 +14,7 @@ from typing import Any
 
 from torchbench_magic import units
 from torchbench_magic.process.code import codes_within, names_by
-from torchbench_magic.process.held import ABSENT, is_module, is_plain_tensor
+from torchbench_magic.process.held import ABSENT, asked, is_module, is_plain_tensor
 from torchbench_magic.process.reach import Found, ReachedObject, dict_of, is_users_class, is_users_module
 from torchbench_magic.process.settings import ProcessState, Role, StateKind, in_words
 from torchbench_magic.results import Doubt
@@ -121,12 +121,14 @@ def _of_torch(item: ReachedObject) -> Iterator[Keyed]:
 
 
 def _of_tensors(label: str, held: Any, tensors: Mapping[str, Any]) -> Keyed:
-    """Dtype, device and ``requires_grad`` of tensors; a cast cannot be undone, so these are not put back."""
+    """Dtype, device, ``requires_grad`` and memory format of tensors; a cast cannot be undone, so these are not put
+    back."""
 
     def read() -> dict[str, Any]:
         there = [(f"{label}.{name}".rstrip("."), tensor) for name, tensor in [*tensors.items()] if tensor is not None]
         kept = ("dtype", "device", "requires_grad")
-        return {f"{at}.{what}": getattr(tensor, what) for at, tensor in there for what in kept}
+        strides = {f"{at}.stride()": asked(tensor.stride, otherwise=None) for at, tensor in there}
+        return {f"{at}.{what}": getattr(tensor, what) for at, tensor in there for what in kept} | strides
 
     return Keyed(label, held, str, read, None)
 
