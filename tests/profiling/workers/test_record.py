@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import resource_tracker
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -183,6 +183,7 @@ def profiled_steps(text: str, names: dict[str, Any]) -> Profile:
 @pytest.mark.slow
 def test_spawned_workers_are_seen_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[3]))  # a spawned worker imports the class of its dataset
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))  # not that of a shell that another test made
     spawned = DataLoader(Items(), num_workers=1, multiprocessing_context="spawn", batch_size=4)
     try:
         assert "works" in functions(profile(LOOP, globals={"loader": spawned}))
