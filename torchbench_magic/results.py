@@ -45,7 +45,7 @@ TABLE: dict[tuple[str, str], str] = {
     ("Profile", "facts"): "torchbench_magic.profiling.profile_json:facts",
     ("Profile", "under"): "torchbench_magic.profiling.memory.view:documents",
     ("Profile", "table"): "torchbench_magic.profiling.torch_table:table",
-    ("Profile", "plot"): "torchbench_magic.profiling.pictures.plot:plot",
+    ("Profile", "plot"): "torchbench_magic.profiling.pictures.profile_flame:plot",
     ("Profile", "flamegraph"): "torchbench_magic.profiling.pictures.profile_flame:flamegraph",
     ("Profile", "explore"): "torchbench_magic.notebook.explorers:ProfileExplorer",
     ("RankProfile", "document"): "torchbench_magic.cluster.rank_view:document",

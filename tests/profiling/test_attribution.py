@@ -32,7 +32,6 @@ from torchbench_magic.profiling.events import Events
 from torchbench_magic.profiling.join import join_the_rest, trace_of
 from torchbench_magic.profiling.line_events import LEAVE, RESUMED, SUSPEND, LineRecord, Stream, entered
 from torchbench_magic.profiling.recorder import busy_threads, read_cpu
-from torchbench_magic.profiling.scripted import Scripted, read_scripted
 from torchbench_magic.profiling.segments import Codes
 from torchbench_magic.profiling.trace import Source
 
@@ -371,25 +370,6 @@ def launches_sines(x: torch.Tensor) -> torch.jit.Future[torch.Tensor]:
     return torch.jit.fork(forked_sines, x)
 
 
-def forgets_in_a_branch(x: torch.Tensor, wait: bool) -> torch.Tensor:
-    forked = torch.jit.fork(forked_sines, x)
-    if wait:
-        x = torch.jit.wait(forked)
-    return x
-
-
-def in_python(x: torch.Tensor) -> torch.Tensor:
-    return x
-
-
-in_python.__annotations__ = {"x": torch.Tensor, "return": torch.Tensor}  # TorchScript does not read text here
-in_python = torch.jit.ignore(in_python)
-
-
-def calls_python(x: torch.Tensor) -> torch.Tensor:
-    return in_python(x)
-
-
 def names() -> dict[str, Any]:
     of_script = (forked_sines, waits_for_sines, waits_for_nested, launches_sines)
     made = {each.__name__: torch.jit.script(each) for each in of_script}
@@ -444,10 +424,10 @@ def test_their_time_stands_in_the_row_of_their_thread_and_not_among_what_is_not_
 
 
 @pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
-def test_functions_that_wait_for_their_forks_on_two_lines_keep_each_its_own() -> None:
+def test_forks_after_a_scripted_call_of_another_line_stand_on_none_and_what_python_runs_on_its_own() -> None:
     outcome = profiled("a = waits_for_sines(x)\nb = waits_for_nested(x)\nc = forked_sines(x)\n", names())
-    assert lines_of(outcome.profile.ops, "aten::sin") == {1: 200, 2: 200, 3: 200}
-    assert "forked-work" not in doubts(outcome)
+    assert lines_of(outcome.profile.ops, "aten::sin") == {1: 200, None: 200, 3: 200}
+    assert "forked-work" in doubts(outcome)
 
 
 @pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
@@ -494,18 +474,6 @@ def test_bytes_that_a_fork_allocates_stand_on_the_line_that_launched_it() -> Non
     assert float(lines[lines["line"].isna()]["allocated"].sum()) == 0
 
 
-@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
-def test_graphs_tell_which_functions_may_leave_work_behind() -> None:
-    given = names()
-    for function in (forgets_in_a_branch, calls_python):
-        given[function.__name__] = torch.jit.script(function)
-    found = read_scripted()
-    assert "forked_sines" in found.without_forks
-    assert {"waits_for_sines", "waits_for_nested", "forked_sines"} <= found.waiting
-    assert not {"waits_for_sines", "waits_for_nested", "launches_sines"} & found.without_forks
-    assert not {"launches_sines", "forgets_in_a_branch", "calls_python"} & found.waiting
-
-
 # ---- synthetic: every time a round number ------------------------------------------------------------------------
 
 BODY_STREAM = stream((0, entered(BODY)), (1, 1), (40, 2), (80, 3))
@@ -530,46 +498,24 @@ def op(name: str, start: int, end: int) -> dict[str, Any]:
     return {"name": name, "start": start, "end": end, "native": POOL}
 
 
-WAITING = Scripted(frozenset({"plain"}), frozenset({"plain", "waits"}))
-
-
 @pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
-def test_a_call_that_has_waited_for_its_forks_launches_nothing_later() -> None:
-    work = (call("waits", 2, 20), call("open", 41, 45), fork(50, 60), op("late", 51, 59))
-    assert of_forks(*work, forking=Forking(WAITING, ())) == {FORKED: 2, "late": 2}
-
-
-@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
-def test_a_call_that_may_have_left_a_fork_behind_keeps_a_later_one_from_any_line() -> None:
+def test_a_scripted_call_of_an_earlier_line_keeps_a_later_fork_from_any_line() -> None:
     work = (call("open", 2, 20), call("waits", 41, 70), fork(50, 60), op("late", 51, 59))
-    assert of_forks(*work, forking=Forking(WAITING, ())) == {FORKED: 0, "late": 0}
-
-
-@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
-def test_a_function_without_forks_is_no_candidate() -> None:
-    work = (call("plain", 2, 20), call("waits", 41, 70), fork(50, 60), op("late", 51, 59))
-    assert of_forks(*work, forking=Forking(Scripted(frozenset(), WAITING.waiting - {"plain"}), ()))["late"] == 0
-    assert of_forks(*work, forking=Forking(WAITING, ()))["late"] == 2
-
-
-@pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
-def test_a_call_has_returned_when_python_goes_on_even_if_another_thread_ends_its_event_later() -> None:
-    work = (call("waits", 2, 65), call("waits", 41, 70), fork(50, 60), op("late", 51, 59))
-    assert of_forks(*work, forking=Forking(WAITING, ())) == {FORKED: 2, "late": 2}
+    assert of_forks(*work, forking=Forking(())) == {FORKED: 0, "late": 0}
 
 
 @pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
 def test_what_may_have_been_launched_before_the_recording_stands_on_no_line() -> None:
     work = (call("waits", 41, 70), fork(50, 60), op("late", 51, 59))
-    assert of_forks(*work, forking=Forking(WAITING, ()))["late"] == 2
-    assert of_forks(*work, forking=Forking(WAITING, {POOL}))["late"] == 0
-    assert of_forks(*work, forking=Forking(WAITING, None))["late"] == 0
+    assert of_forks(*work, forking=Forking(()))["late"] == 2
+    assert of_forks(*work, forking=Forking({POOL}))["late"] == 0
+    assert of_forks(*work, forking=Forking(None))["late"] == 0
 
 
 @pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")
 def test_work_on_torchs_thread_that_no_scripted_function_is_open_for_stands_on_no_line() -> None:
     work = (call("waits", 2, 30), fork(5, 10), op("inside", 6, 9), op("goes on", 20, 25), op("else", 35, 38))
-    assert of_forks(*work, forking=Forking(WAITING, ())) == {FORKED: 1, "inside": 1, "goes on": 1, "else": 0}
+    assert of_forks(*work, forking=Forking(())) == {FORKED: 1, "inside": 1, "goes on": 1, "else": 0}
 
 
 @pytest.mark.usefixtures("torchs_own_functions", "torchs_pool_sleeps")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType
@@ -17,7 +16,6 @@ from torchbench_magic.profiling.memory.tracemalloc_record import HostMemory
 from .call_tree_tables import inclusive
 from .events import ON_DEVICE, Events
 from .line_events import LineRecord
-from .scripted import Scripted
 from .segments import NO_LINE, Codes, LineTree, Segments, ThreadJoin, ancestors, lay_over, nest, repeats, replay
 
 # ---- gradients -------------------------------------------------------------------------------------------------------
@@ -98,13 +96,9 @@ def gather_compiling(events: Events) -> Events:
 # An op that runs in parallel (OpenMP's threads share its loop) may call ops on these threads. It waits for them: such
 # an op stands on the line of the one op of another thread that spans it.
 #
-# Scripted functions fork, and the call may be over before the fork is.
-#
-# What can be known: a fork was launched by a scripted call that had begun, and that was not one of those that had ended
-# and leave nothing behind (`Scripted`). Where all the calls that remain stand on one line, that line launched
-# it, whichever of them it was. Where they do not, and where torch's threads were at work as the recording began, the
-# ops stay on no line, and a doubt says so. Not known from anything, and taken not to happen: that a scripted function
-# failed between a fork and its wait, and the code went on to call another one that forks.
+# Scripted functions fork, and the call may be over before the fork is: any scripted call that had begun can have
+# launched it. Where all of these stand on one line, that line did, whichever call it was. Where they do not, and where
+# torch's threads were at work as the recording began, the ops stay on no line, and a doubt says so.
 #
 # Assumed of torch (2.13): each scripted call of Python's and each fork, as it begins to run, is an event of scope
 # TORCHSCRIPT_FUNCTION, the fork's by the name ``<forked function>``. A scripted function that waits goes on where its
@@ -112,7 +106,6 @@ def gather_compiling(events: Events) -> Events:
 
 FORKED = "<forked function>"
 _SCRIPTED = 2  # RecordScope::TORCHSCRIPT_FUNCTION
-_Line = tuple[int, int]  # (code, line) of the tree
 
 
 @dataclass(frozen=True)
@@ -120,12 +113,10 @@ class Forking:
     """What is known of the forks of a run.
 
     Attributes:
-        scripted: what the functions leave running.
         busy: native ids of threads that may have been at work as the recording began; None: not known.
         pool: native ids of the threads of torch's pool, as far as known: one that ran a fork is one of them.
     """
 
-    scripted: Scripted
     busy: Collection[int] | None
     pool: Collection[int] = ()
 
@@ -175,53 +166,14 @@ def lines_of_forks(ops: Events, threads: Collection[ThreadJoin], tree: LineTree,
         return
     on_pool = np.isin(ops.native, [thread.segments.native_id for thread in pool])
     calls = np.flatnonzero(is_scripted & ~on_pool)
-    times, lines = _lines_over_time(ops, calls, _returned(ops, calls, threads), tree, node, forking.scripted)
-    by_fork = _within(ops, is_scripted)
+    if not len(calls) or tree.code[node[calls[0]]] == NO_LINE:
+        return
+    places = [(tree.code[line], tree.line[line]) for line in node[calls].tolist()]
+    elsewhere = [call for call, place in zip(calls.tolist(), places, strict=True) if place != places[0]]
+    until = ops.start[elsewhere[0]] if elsewhere else np.iinfo(np.int64).max
+    by_fork = _within(ops, is_scripted) & (ops.start >= ops.start[calls[0]]) & (ops.start < until)
     for thread in pool:
-        mine = thread.ops[by_fork[thread.ops]]
-        at = np.searchsorted(times, ops.start[mine], side="right") - 1
-        for number in np.unique(at[at >= 0]).tolist():
-            if (line := lines[number]) is not None:
-                node[mine[at == number]] = tree.child(thread.segments.root, *line)
-
-
-def _returned(ops: Events, calls: Ints, threads: Collection[ThreadJoin]) -> Ints:
-    """When each call had returned at the latest, Unix ns.
-
-    The event of a call that waited is ended by the thread that went on with it, which may be after Python has gone on;
-    then the next line of the calling thread says so. (Functions that call Python in between are never `waiting`.)
-    """
-    ends = ops.end[calls]
-    for thread in threads:
-        mine = ops.native[calls] == thread.segments.native_id
-        starts = np.append(thread.segments.start, np.iinfo(np.int64).max)
-        after = starts[np.searchsorted(starts[:-1], ops.start[calls[mine]], side="right")]
-        ends[mine] = np.minimum(ends[mine], after)
-    return ends
-
-
-def _lines_over_time(
-    ops: Events, calls: Ints, ends: Ints, tree: LineTree, node: Ints, scripted: Scripted
-) -> tuple[Ints, list[_Line | None]]:
-    """From each time on (Unix ns, ascending): the one line of all calls that can have launched what begins then."""
-    changes: list[tuple[int, int, _Line]] = []
-    for call, end in zip(calls.tolist(), ends.tolist(), strict=True):
-        name, line = ops.names[ops.name[call]], (tree.code[node[call]], tree.line[node[call]])
-        if name in scripted.without_forks:
-            continue
-        changes.append((int(ops.start[call]), 1, line))
-        if name in scripted.waiting:
-            changes.append((end, -1, line))
-    times, lines = [], list[_Line | None]()
-    open_calls: Counter[_Line] = Counter()
-    for time, change, line in sorted(changes):
-        open_calls[line] += change
-        if not open_calls[line]:
-            del open_calls[line]
-        only = next(iter(open_calls)) if len(open_calls) == 1 else None
-        times.append(time)
-        lines.append(only if only is not None and only[0] != NO_LINE else None)
-    return np.array(times, dtype=np.int64), lines
+        node[thread.ops[by_fork[thread.ops]]] = tree.child(thread.segments.root, *places[0])
 
 
 def _within(ops: Events, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:

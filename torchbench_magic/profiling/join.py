@@ -37,7 +37,6 @@ from .line_events import LEAVE, SUSPEND, entered_code
 from .module_calls import ModuleRecord
 from .options import ProfileOptions
 from .recorder import RecordedRun
-from .scripted import read_scripted
 from .segments import NO_LINE, Codes, nest
 from .sources import Cells, CodeSources, ProfiledBody
 from .trace import EVENT_COLUMNS, KINDS, NODE_COLUMNS, SEGMENT_COLUMNS, Source, Trace, Track, compact
@@ -218,7 +217,7 @@ def join_run(
         Codes(texts.codes, texts.statements, frozenset(suspends), texts.moved),
         RunThreads(_natives(run, ops, numbering), frozenset(run.python_threads), run.pool, run.between_steps),
         (read.begin, read.end),
-        Forking(read_scripted(), run.busy, run.pool) if ops.is_named(FORKED.__eq__).any() else None,
+        Forking(run.busy, run.pool) if ops.is_named(FORKED.__eq__).any() else None,
     )
     _number_as_shown(joined, body.cells)
     whole = join_the_rest(joined, read.every, read.changes, run.modules)

@@ -1,11 +1,11 @@
-"""Memory over time, as static SVG: the peak, and the blocks that make it up."""
+"""Memory over time, as static SVG and with matplotlib: the peak, and the blocks that make it up."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -20,11 +20,14 @@ from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.sources import place_in
 from torchbench_magic.show.document import clipped
 from torchbench_magic.show.document_json import drawing_id, script_data
-from torchbench_magic.show.drawing import figure, round_ticks, svg_text
+from torchbench_magic.show.drawing import figure, literal, new_axes, round_ticks, svg_text
 from torchbench_magic.show.javascript import data_script, packed_text
 from torchbench_magic.show.palette import ALARM, GREY, HUES, UI_FONT, letters, mixed, theme
 
 from .allocations import peak_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # ---- blocks_by_column ------------------------------------------------------------------------------------------------
 # The blocks of memory that are alive at each moment that a picture of memory shows, for who clicks on it.
@@ -464,3 +467,43 @@ def _data(drawn: _Stack, scale: units.Scale) -> str:
         **({"older": drawn.older.tolist()} if drawn.older.any() else {}),
     }
     return script_data(data)
+
+
+# ---- with matplotlib -------------------------------------------------------------------------------------------------
+
+
+def plotted(profile: Profile, devices: list[str], ax: Axes | None) -> Axes:
+    """The device with the highest peak: what each line holds, one above the other."""
+    memory = profile.memory
+    assert memory is not None
+    device = max(devices, key=lambda each: peak_of(memory, each).bytes)
+    drawn, peak = stack(profile, device), peak_of(memory, device)
+    ax = ax if ax is not None else new_axes((7.5, 3.2))
+    scale = units.bytes_scale([float(peak.bytes)])
+    columns = len(drawn.older)
+    edges = np.linspace(0, drawn.seconds, columns + 1)
+    bottom = -drawn.older / scale.size
+    shades = np.linspace(0.25, 0.95, max(len(drawn.layers), 2)).tolist()
+    for layer, shade in zip(drawn.layers, shades, strict=False):
+        top = bottom + layer.held / scale.size
+        ax.stairs(top, edges, baseline=bottom, fill=True, color=HUES["memory"], alpha=shade, label=literal(layer.name))
+        bottom = top
+    if peak.bytes:
+        ax.axvline(peak.time, color=ALARM, linestyle="--", linewidth=1)
+        end = peak.time > 0.7 * drawn.seconds
+        ax.annotate(
+            f"peak {units.bytes_text(peak.bytes)}",
+            (peak.time, peak.bytes / scale.size),
+            xytext=(-4 if end else 4, 3),
+            textcoords="offset points",
+            ha="right" if end else "left",
+            fontsize="small",
+        )
+        ax.margins(y=0.12)
+    ax.set_xlim(0, drawn.seconds)
+    ax.set_xlabel("s")
+    ax.set_ylabel(f"held on {literal(device)} ({scale.unit})")
+    ax.grid(visible=True, axis="y", alpha=0.3)
+    handles, labels = ax.get_legend_handles_labels()
+    ax.legend(handles[::-1], labels[::-1], frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    return ax

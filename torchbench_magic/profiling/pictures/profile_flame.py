@@ -1,9 +1,10 @@
-"""The flame graph of a profile: time, device time or bytes of lines, functions, modules and ops."""
+"""The flame graph of a profile: time, device time or bytes of lines, functions, modules and ops; and `Profile.plot`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,11 +12,16 @@ from torchbench_magic import units
 from torchbench_magic.arrays import Floats
 from torchbench_magic.errors import InputError, OptionError
 from torchbench_magic.profiling.call_tree_tables import inclusive
+from torchbench_magic.profiling.memory.allocations import devices_of
+from torchbench_magic.profiling.memory.picture import plotted
 from torchbench_magic.profiling.ops_view import MOST_LINKS, chosen_key, is_backward, links, op_text, shapes_text
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.show.document import Drawn, clipped, of_result
 from torchbench_magic.show.flame import MOST_BYTES, FlameGraph, Measure, markup
 from torchbench_magic.show.javascript import is_own_page
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 METRICS = {"time": "time", "device": "device", "bytes": "allocated", "allocated": "allocated"}
 _LONGEST = 80  # characters of a line of code on a frame
@@ -36,6 +42,19 @@ def flamegraph(profile: Profile, metric: str = "time") -> FlameGraph:
         raise InputError(f"no {metric} was recorded: {how}")
     order = (*first, *(measure for measure in graph.measures if measure is not first[0]))
     return replace(graph, measures=order, title=_title(profile, metric))
+
+
+def plot(profile: Profile, *, kind: str = "flame", metric: str = "time", ax: Axes | None = None) -> Axes:
+    """See `Profile.plot`: the call tree (``flame``, as wide as ``metric``) or memory over time (``memory``)."""
+    if kind == "flame":
+        drawn: Axes = flamegraph(profile, metric).plot(ax)
+        return drawn
+    if kind != "memory":
+        raise OptionError(f"kind {kind!r} is unknown; use flame or memory")
+    devices = devices_of(profile.memory)
+    if not devices:
+        raise InputError("memory over time was not recorded: profile with --memory (memory=True)")
+    return plotted(profile, devices, ax)
 
 
 def drawn(profile: Profile, place: int) -> Drawn | None:
