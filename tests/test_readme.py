@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -14,7 +16,15 @@ from tests.kernel.conftest import by_files
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-FIGURES = json.loads((ROOT / "tests" / "benchmarks" / "results" / "readme.json").read_text(encoding="utf-8"))
+
+
+def stored(name: str) -> dict[str, Any]:
+    """What ``tests/benchmarks`` wrote of this benchmark."""
+    found: dict[str, Any] = json.loads((ROOT / f"tests/benchmarks/results/{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+FIGURES = stored("readme")
 MOST_WORDS, MOST_LINES = 900, 110
 FIRST_SCREEN = 30  # lines
 
@@ -44,6 +54,27 @@ def test_its_figures_are_those_of_one_file() -> None:
         assert [line for line in printed.splitlines() if line != "…" and line not in left] == []
     low, high = FIGURES["figures"][0]["spread"]
     assert f"{FIGURES['conditions']['runs']} sessions gave {low:.2f} to {high:.2f}" in README
+
+
+def test_its_claims_are_what_was_measured() -> None:
+    equal = [
+        f for name in ("timing_aa", "verdicts_same") for f in stored(name)["figures"] if "false verdicts" in f["name"]
+    ]
+    trials = sum(int(re.search(r"of (\d+)", figure["name"])[1]) for figure in equal)
+    assert f"different in {sum(figure['value'] for figure in equal)} of {trials} comparisons" in README
+    traps = stored("ordinary")
+    outcomes = Counter(case["torchbench_magic"].split()[0] for case in traps["conditions"]["cases"])
+    of_tool = {figure["name"].split(":")[0]: figure for figure in traps["figures"]}
+    wrong = {tool: (figure["value"], re.search(r"of (\d+)", figure["name"])[1]) for tool, figure in of_tool.items()}
+    assert wrong["torchbench_magic"] == (outcomes["wrong"], str(outcomes.total()))
+    where = "[traps](docs/method.md#what-was-tested)"
+    ours = f"{outcomes.total()} {where} {outcomes['right']} came out right, {outcomes['said']} got"
+    assert ours in " ".join(README.split())
+    theirs = [
+        f"{wrong[tool][0]} of {wrong[tool][1]}" for tool in ("timeit", "torch", "line_profiler", "torchbench_magic")
+    ]
+    row = next(line for line in README.splitlines() if line.startswith("| wrong without a warning"))
+    assert re.findall(r"\d+ of \d+", row) == theirs
 
 
 @pytest.mark.kernel

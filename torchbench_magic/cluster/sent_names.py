@@ -18,7 +18,7 @@ from torchbench_magic import units
 from torchbench_magic.cell_body import CellText
 from torchbench_magic.errors import BodyError
 from torchbench_magic.process.code import codes_within, names_looked_up
-from torchbench_magic.process.held import has_values, memory_of, shape_of
+from torchbench_magic.process.object_contents import has_values, memory_of, shape_of
 from torchbench_magic.process.send import (
     CannotTravel,
     by_value,

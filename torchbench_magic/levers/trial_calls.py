@@ -26,8 +26,8 @@ from torchbench_magic.process.code import (
 )
 from torchbench_magic.process.device import DeviceWait
 from torchbench_magic.process.dynamo import leave_alone
-from torchbench_magic.process.held import ABSENT, TOO_MANY, is_a
 from torchbench_magic.process.interrupts import deadline, interrupts_let_through
+from torchbench_magic.process.object_contents import ABSENT, TOO_MANY, is_a
 from torchbench_magic.process.output import SINK_CODES, CountingSink, dropped_output
 from torchbench_magic.process.reach import Found
 from torchbench_magic.process.settings import ProcessState, inside_modes, set_threads

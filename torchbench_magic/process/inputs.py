@@ -13,7 +13,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from .code import globals_assigned, variables_read
-from .held import ARRAYS, digest, elements
+from .object_contents import ARRAYS, digest, elements
 from .reach import dict_of
 
 _LONGEST = 100

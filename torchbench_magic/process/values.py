@@ -16,7 +16,8 @@ from typing import Any
 
 from .code import codes_within, globals_read, names_used
 from .frame_owner import is_users_file
-from .held import (
+from .inputs import described
+from .object_contents import (
     class_attributes,
     class_dict,
     class_order,
@@ -30,7 +31,6 @@ from .held import (
     is_tensor,
     names_and_texts,
 )
-from .inputs import described
 from .reach import attributes_held, function_parts, is_users_class, slot_values, slots_among
 from .values_between_runs import CHANGES, CODE, CONTENTS, NOT_SET, TEXT, Value, variable_label, variable_of
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from torchbench_magic import units
 from torchbench_magic.process.code import variables_read
-from torchbench_magic.process.held import FREED, graph_is_freed, has_values, is_plain_tensor
 from torchbench_magic.process.machine import memory_facts
 from torchbench_magic.process.memory import resident_now
+from torchbench_magic.process.object_contents import FREED, graph_is_freed, has_values, is_plain_tensor
 from torchbench_magic.process.output import CountingSink
 from torchbench_magic.process.settings import modes
 from torchbench_magic.results import Doubt

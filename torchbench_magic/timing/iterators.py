@@ -19,7 +19,7 @@ from typing import Any
 from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import BodyError
 from torchbench_magic.process.code import globals_read, kind_of_function
-from torchbench_magic.process.held import asked
+from torchbench_magic.process.object_contents import asked
 from torchbench_magic.process.reach import Found, ReachedObject, own_attributes
 from torchbench_magic.results import Doubt
 

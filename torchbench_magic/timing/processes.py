@@ -224,7 +224,7 @@ import importlib.util, sys
 spec = importlib.util.spec_from_file_location("torchbench_magic", sys.argv[1] + "/__init__.py")
 sys.modules[spec.name] = package = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(package)
-from torchbench_magic.timing.in_interpreter import main
+from torchbench_magic.timing.process_worker import main
 main()
 """
 _TICK = 0.1

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchbench_magic.process.held import ABSENT, asked, elements, has_values, is_module, is_tensor, shape_of
+from torchbench_magic.process.object_contents import ABSENT, asked, elements, has_values, is_module, is_tensor, shape_of
 from torchbench_magic.process.reach import dict_of
 from torchbench_magic.results import Doubt
 

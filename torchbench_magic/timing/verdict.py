@@ -56,6 +56,8 @@ clock cycle or two) and gets no verdict."""
 STARTED = 25
 """As many calls of that length take no more than what starting a block adds to it (Python: 0.1 to 0.5 us): the clocks
 and the first call in a row find colder caches than the empty blocks whose time is taken off."""
+
+
 def shortest_call(near_loop: float, calls: int | None) -> float:
     """Seconds a call below which it is near what the loop, or starting a block of so few calls, costs."""
     return near_loop if calls is None else near_loop * max(1.0, STARTED / calls)

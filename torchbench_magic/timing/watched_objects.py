@@ -7,8 +7,8 @@ from dataclasses import replace
 from types import FunctionType, MappingProxyType
 from typing import Any
 
-from torchbench_magic.process.held import is_module
 from torchbench_magic.process.machine import cache_flusher
+from torchbench_magic.process.object_contents import is_module
 from torchbench_magic.process.reach import Found, ReachedObject, own_attributes, search, texts_used
 from torchbench_magic.results import Doubt
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from torchbench_magic.process.code import names_used
 from torchbench_magic.process.frame_owner import is_users_file
-from torchbench_magic.process.held import ABSENT, has_values, is_plain_tensor, shape_of
+from torchbench_magic.process.object_contents import ABSENT, has_values, is_plain_tensor, shape_of
 from torchbench_magic.process.reach import attributes_held, function_parts, is_users_class, is_users_module
 from torchbench_magic.process.settings import generators
 

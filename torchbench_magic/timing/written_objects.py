@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import Any
 
 from torchbench_magic.process.code import globals_assigned
-from torchbench_magic.process.held import ABSENT, TOO_MANY, class_attributes, is_module
+from torchbench_magic.process.object_contents import ABSENT, TOO_MANY, class_attributes, is_module
 from torchbench_magic.process.reach import (
     Found,
     ReachedObject,
