@@ -294,7 +294,8 @@ def test_what_the_alternatives_return_is_checked_there() -> None:
 
 @pytest.mark.slow
 def test_an_interrupt_keeps_the_processes_that_have_finished() -> None:
-    stopped = task({"a": "sum((1, 2))", "b": "sum((2, 1))"}, progress=Stopping("process 2 of 6"), processes="auto")
+    bodies = {"a": "sum(range(300))", "b": "sum(range(1, 301))"}
+    stopped = task(bodies, progress=Stopping("process 2 of 6"), processes="auto")
     with pytest.raises(Interrupted) as caught:
         compare_in_processes(stopped)
     partial = caught.value.partial

@@ -143,7 +143,8 @@ CAUSES: Mapping[str, Cause] = {
         "there are too few rounds",
         "Allow more time (`--max-run-time S`), or set `-n N -r R` with fewer calls per block.",
     ),
-    # `voids.interval_of_rounds`: the ratio differed from part to part of the run [the least of a part, the largest]
+    # `voids.interval_of_rounds`: the ratio differed from part to part of the run [the least of a part, the largest], or
+    # the rounds in which nothing waited for a core decide otherwise
     "unsteady": Cause(
         "the ratio changed during the run",
         "Measure again on a quieter machine, or longer (`--min-run-time 5`).",
