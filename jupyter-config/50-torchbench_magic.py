@@ -21,7 +21,7 @@ def _declare_torchbench_magic() -> None:
 
     for name in ("timer", "tprofile", "tcompare", "tdoctor"):
         if name not in shell.magics_manager.lazy_magics:  # declared by somebody else
-            shell.magics_manager.register_lazy(name, "torchbench_magic.notebook.lazy")
+            shell.magics_manager.register_lazy(name, "torchbench_magic.notebook.startup")
     config.declare(shell)
     startup.install(shell)
     complete_lines(shell)

@@ -253,7 +253,7 @@ def test_a_cell_is_not_complete_after_its_first_await(loaded: InteractiveShell) 
 
 def test_the_first_use_of_a_lazy_magic_may_await(shell: Any, run: Run) -> None:
     startup.install(shell)
-    shell.magics_manager.register_lazy("tprofile", "torchbench_magic.notebook.lazy")
+    shell.magics_manager.register_lazy("tprofile", "torchbench_magic.notebook.startup")
     assert run(shell, AWAITING) == ""
     assert shell.user_ns["y"] == 7
     lines = shell.user_ns["_tprofile"].lines.dropna(subset=["cell"])

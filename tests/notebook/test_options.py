@@ -312,7 +312,7 @@ def callgrind_asks_for_instruction_counts(bench: Bench) -> None:
 
 def callgrind_form_is_the_form_that_is_counted(bench: Bench) -> None:
     from torchbench_magic.errors import CountError
-    from torchbench_magic.timing import counted_rows
+    from torchbench_magic.timing import counted_alternatives
 
     forms: list[str] = []
 
@@ -321,7 +321,7 @@ def callgrind_form_is_the_form_that_is_counted(bench: Bench) -> None:
         raise CountError("not in this test")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counted_rows, "count_instructions", count)
+        patch.setattr(counted_alternatives, "count_instructions", count)
         bench("--callgrind")
         bench("--callgrind --callgrind-form module")
     assert forms == ["function", "module"]

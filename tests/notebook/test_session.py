@@ -16,7 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from tests.interrupting import PACKAGE, lines_run, with_interrupt_at
 from torchbench_magic import load
 from torchbench_magic.notebook import display
-from torchbench_magic.timing import counted_rows
+from torchbench_magic.timing import counted_alternatives
 
 Run = Callable[..., str]
 QUICK = "-n 1 -r 3"
@@ -109,7 +109,7 @@ def test_an_interrupt_while_instructions_are_counted_is_told_as_that(
     def stopped(*args: object, **more: object) -> object:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(counted_rows, "count_instructions", stopped)
+    monkeypatch.setattr(counted_alternatives, "count_instructions", stopped)
     shown = " ".join(run(shell, f"%%timer {QUICK} --callgrind\n# --- a\nx + 1\n# --- b\nx + 2").split())
     said = "Interrupted while counting instructions: times are complete, the count of `a` and `b` is missing"
     assert said.replace("`", "") in shown.replace("`", "").replace("“", "").replace("”", "")
@@ -124,7 +124,7 @@ def test_an_interrupt_while_a_later_point_is_counted_leaves_the_rest_partial(
     def stopped(*args: object, **more: object) -> object:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(counted_rows, "count_instructions", stopped)
+    monkeypatch.setattr(counted_alternatives, "count_instructions", stopped)
     shown = " ".join(run(shell, f"%%timer {QUICK} --callgrind --sweep n=[1,2]\nx + n").split())
     assert "Partial: interrupted" in shown
     assert "at point 1 of 2" in shown

@@ -259,6 +259,16 @@ CELLS = [
         "import threading; slots = threading.Semaphore(3)",
         "got = slots.acquire(blocking=False); clock.work(400 if got else 1); clock.wait(0 if got else 5000)",
     ),
+    ("lazy", "^generator that has not begun$", "xs = [1, 2]", "(x + 1 for x in xs)"),
+    ("lazy", "^generator that has not begun$", "def f():\n    yield from range(9)", "f()"),
+    ("lazy", "^map whose function has not been called$", "xs = [1, 2]", "map(str, xs)"),
+    (
+        "lazy",
+        "^coroutine that has not begun$",
+        "async def f(): pass\nmade = []\ndef g(): made.append(f()); return made[-1]",
+        "g()",
+    ),
+    ("lazy", "^Future that is not done$", "import concurrent.futures as c", "c.Future()"),
     (
         "part",
         "`net.training` was True, then False",
@@ -302,6 +312,10 @@ QUIET = [
     ("ring = [1, 9, 5]", "ring[:] = [*ring[1:], ring[0]]\nclock.work(1000 * ring[0])"),  # in turn
     ("calls = iter(range(999))", "for _ in range(11 if next(calls) % 9 < 2 else 1): x + 1"),  # comes again
     ("", "clock.wait(900)"),
+    ("xs = [1, 2]", "iter(xs)"),  # nothing is to be computed
+    ("def f():\n    yield from range(9)", "g = f(); next(g); g"),
+    ("import concurrent.futures as c; f = c.Future(); f.set_result(1)", "f"),
+    ("xs = [1, 2]", "it = map(str, xs)"),  # the making is what is timed
 ]
 
 
@@ -598,9 +612,7 @@ PARTS = [
 
 
 @pytest.mark.parametrize(("home", "name"), PARTS, ids=[name for _, name in PARTS])
-def test_an_error_of_the_probe_does_not_reach_the_code(
-    home: Any, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_the_probe_does_not_reach_the_code(home: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> Any:
         raise TypeError("planted")
 

@@ -8,7 +8,7 @@ from torchbench_magic.process.interrupts import interrupts_held
 
 from .session import Session
 
-LAZY_EXTENSION = "torchbench_magic.notebook.lazy"
+LAZY_EXTENSION = "torchbench_magic.notebook.startup"
 _KINDS = ("line", "cell")
 _loaded: dict[int, _Loaded] = {}
 

@@ -1,4 +1,4 @@
-"""What IPython's startup file installs, before the magics are loaded: names, completion, await. Light."""
+"""What IPython's startup file installs, before the magics are loaded: names, completion, await, the first use. Light."""
 
 from __future__ import annotations
 
@@ -163,3 +163,19 @@ async def run_cell_magic(shell: Any, magic: str, line: str, body: str) -> Any:
     lazily = getattr(shell, "_find_with_lazy_load", None)  # IPython's; the public way loads nothing
     found = shell.find_cell_magic(magic) if lazily is None else lazily("cell", magic)
     return await getattr(found.__self__, f"{magic}_async")(line, body)
+
+
+# ---- the first use ---------------------------------------------------------------------------------------------------
+# IPython loads this chapter as an extension when a magic that the startup file declared is used.
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Load as ``%load_ext torchbench_magic`` does, but leave magics of the user's alone."""
+    from torchbench_magic.process.interrupts import interrupts_held
+
+    with interrupts_held():
+        from .loading import load_magics
+
+        load_magics(shell, only_free_names=True)
+        # So that %unload_ext and %reload_ext know the extension by the name that the user knows.
+        shell.extension_manager.loaded.add("torchbench_magic")

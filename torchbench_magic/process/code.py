@@ -9,8 +9,10 @@ import contextlib
 import dis
 import functools
 import inspect
+import itertools
 import operator
 import re
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from traceback import walk_tb
@@ -657,11 +659,13 @@ def kind_of_function(function: object) -> str | None:
 
 
 def not_run(value: object) -> str | None:
-    """``generator`` or ``coroutine`` for one of which nothing has run yet; else None."""
+    """``generator``, ``coroutine`` or ``async generator`` for one of which nothing has run yet; else None."""
     if inspect.iscoroutine(value) and inspect.getcoroutinestate(value) == inspect.CORO_CREATED:
         return "coroutine"
     if inspect.isgenerator(value) and inspect.getgeneratorstate(value) == inspect.GEN_CREATED:
         return "generator"
+    if inspect.isasyncgen(value) and value.ag_frame and not getattr(value, "ag_suspended", value.ag_running):
+        return "async generator"
     return None
 
 
@@ -747,3 +751,18 @@ def notebook_now() -> Notebook | None:
     """What cells find that run now; None where no notebook is known."""
     notebooks = (_notebooks.get(id(book)) for book in reversed(_books))
     return next((notebook() for notebook in notebooks if notebook is not None), None)
+
+
+_CALLING = (map, filter, itertools.starmap)
+
+
+def put_off(value: object) -> str:
+    """What a value does later or elsewhere, while the code seems to have done it; empty for others."""
+    kind = type(value)
+    if (made := not_run(value)) is not None:
+        return f"{made} that has not begun"
+    if kind in _CALLING:
+        return f"{kind.__name__} whose function has not been called"
+    futures = (getattr(sys.modules.get(module), "Future", None) for module in ("asyncio", "concurrent.futures"))
+    is_open = any(of is not None and issubclass(kind, of) and not value.done() for of in futures)  # type: ignore[attr-defined]
+    return f"{kind.__name__} that is not done" if is_open else ""

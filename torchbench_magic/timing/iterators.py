@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import copy
 import gc
-import inspect
 import io
 import itertools
 import os
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from types import AsyncGeneratorType, CoroutineType, GeneratorType, ModuleType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
-from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import BodyError
-from torchbench_magic.process.code import globals_read, kind_of_function
+from torchbench_magic.process.code import globals_read
 from torchbench_magic.process.object_contents import asked
 from torchbench_magic.process.reach import Found, ReachedObject, own_attributes
 from torchbench_magic.results import Doubt
@@ -298,46 +295,3 @@ def _gives_each_item_once(one: ReachedObject) -> bool:
     if not is_iterator or issubclass(kind, (io.IOBase, type)) or own_attributes(one.value) is not None:
         return False
     return not is_cursor(one.value)  # the body gives it a statement
-
-
-# ---- unrun_generators ------------------------------------------------------------------------------------------------
-# Statements that only make a generator or a coroutine: ``f(x)`` of a generator function runs none of its code.
-
-
-def only_made(bodies: Mapping[str, Body], names: Mapping[str, Any]) -> Iterator[Doubt]:
-    """Say of each call that stands as a statement by itself, and whose function is a generator or coroutine function,
-    that its code is not what is timed. Nothing is called to find out, and no attribute that computes is asked.
-
-    Args:
-        bodies: name of the alternative -> what is timed.
-        names: what the statements find.
-    """
-    for name, body in bodies.items():
-        for node in ast.parse(body.source, type_comments=False).body:
-            if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
-                continue
-            kind = kind_of_function(_found(node.value.func, names))
-            if kind is None:
-                continue
-            call = ast.unparse(node.value)
-            of = f"{name}: " if len(bodies) > 1 else ""
-            way = f"list({call})" if kind == "generator" else f"await {call}"
-            way = "a loop over it" if kind == "async generator" else f"`{way}`"
-            article = "an" if kind.startswith("a") else "a"
-            text = f"{of}`{call}` only creates {article} {kind}: its code does not run and is not timed."
-            yield Doubt("only-made", text, f"Time {way}.", {"name": name, "kind": kind})
-
-
-def _found(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    """What a name, or attributes of one, stand for; None where that is not known without running code."""
-    if isinstance(node, ast.Name):
-        return names.get(node.id)
-    if not isinstance(node, ast.Attribute):
-        return None
-    owner = _found(node.value, names)
-    if owner is None:
-        return None
-    if isinstance(owner, ModuleType):
-        return vars(owner).get(node.attr)
-    found = inspect.getattr_static(owner, node.attr, None)
-    return found.__func__ if isinstance(found, classmethod | staticmethod) else found

@@ -31,7 +31,6 @@ from torchbench_magic.process.settings import collector
 from torchbench_magic.results import Doubt
 
 from .check import check_equal_results
-from .iterators import only_made
 from .plan import Counting
 from .point_run import LeftBySetup, TimedBlocks
 from .samples import Subject
@@ -105,7 +104,6 @@ class PythonBodies:
         found = {name: reached_by(block, names) for name, block in zip(task.bodies, blocks, strict=True)}
         called = chain(functions, *(one.functions for one in found.values()))
         doubts = list(unused_inputs(self._given, task, blocks, called))
-        doubts += only_made(task.bodies, names)
         self._read.note(names)
         by_name = {name: block.names for name, block in zip(task.bodies, blocks, strict=True)}
         self._own_inputs = own_inputs(by_name, names, task.plan.baseline or next(iter(task.bodies)))

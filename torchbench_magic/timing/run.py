@@ -118,7 +118,7 @@ class Collected:
 
     def _count(self, run: PointRun, counting: Counting) -> bool:
         """Add the counts of a point that is timed; whether a Ctrl-C has ended that."""
-        from .counted_rows import with_counts
+        from .counted_alternatives import with_counts
 
         self._parts[-1], is_interrupted = with_counts(self._parts[-1], run, counting)
         return is_interrupted

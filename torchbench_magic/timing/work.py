@@ -31,7 +31,7 @@ from types import CodeType, FrameType, FunctionType, MappingProxyType
 from typing import Any, cast
 
 from torchbench_magic.process import dynamo
-from torchbench_magic.process.code import names_used
+from torchbench_magic.process.code import names_used, put_off
 from torchbench_magic.process.frame_owner import is_users_file
 from torchbench_magic.process.interrupts import interrupts_held, interrupts_let_through
 from torchbench_magic.process.settings import end_mode, outside_modes
@@ -121,6 +121,7 @@ class Work:
         unclear: seconds that they waited, maybe for a core alone.
         before: what was there.
         gave: name -> what it was bound to; `VALUE` the value of the code.
+        put_off: what the value of the code does only when it is used.
         left: of names that are put back before each call, what it bound them to.
         overhead_ns: what the recording took.
         failed: an error of the recording itself, which ended there.
@@ -144,6 +145,7 @@ class Work:
     unclear: float = 0.0
     before: dict[str, Seen] = field(default_factory=dict)
     gave: dict[str, Seen] = field(default_factory=dict)
+    put_off: str = ""
     left: dict[str, Any] = field(default_factory=dict)
     overhead_ns: float = 0.0
     failed: Exception | None = None
@@ -234,6 +236,7 @@ class _Lines:
                 bound = {n: v for n, v in named if n not in ours}
                 with outside_modes():
                     self.work.gave = {name: seen_of(value) for name, value in bound.items()}
+                    self.work.put_off = put_off(bound.get(VALUE))
                 self.work.left = {n: bound[n] for n in self._kept if n in bound} if self._is_last else {}
         return self._in_frame
 
@@ -417,7 +420,8 @@ class Finding:
 
     Attributes:
         how: "less", later calls lack work; "more", each call does more; "fed", calls lack what another alternative
-            leaves; "part", "time", "waits": a doubt only; `PUT_BACK` and `GROWN`: no doubt of the times.
+            leaves; "lazy", calls return what works later; "part", "time", "waits": a doubt only; `PUT_BACK` and
+            `GROWN`: no doubt of the times.
         evidence: a clause.
     """
 
@@ -648,6 +652,8 @@ class Probe:
 
     def _judged(self) -> Steps[Finding | None]:
         """What the recorded calls come to; it may call the code some more times."""
+        if all(work.put_off for work in self._works):
+            return Finding("lazy", self._first.put_off)
         found, is_again = self._by_what_ran()
         if found is not None and (yield from self._happens_again(is_again)):
             found = None  # chance: the work of a call is not always the same
