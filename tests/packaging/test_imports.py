@@ -52,6 +52,12 @@ def test_loading_imports_none_of_the_heavy_packages(statement: str) -> None:
     assert not [name for name in new if name.split(".")[0] in HEAVY]
 
 
+def test_results_are_read_without_torch() -> None:
+    """On a machine that has results and no torch, or a broken one."""
+    new = newly_imported("from torchbench_magic import Comparison, CountsDiff, Profile, load")
+    assert "torch" not in new
+
+
 def test_importing_the_package_imports_no_ipython() -> None:
     code = "import sys, torchbench_magic; sys.exit('IPython' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -1,4 +1,4 @@
-"""What IPython's startup file installs, before the magics are loaded: names, completion, await, the first use. Light."""
+"""What IPython's startup file installs, before the magics are loaded: names, completion, await, first use. Light."""
 
 from __future__ import annotations
 
