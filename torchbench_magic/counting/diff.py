@@ -57,15 +57,23 @@ class _Row:
 
 @dataclass(frozen=True)
 class Total:
-    """Sums of a difference, instructions per call. ``noise``: by how much shifted heap layouts move the delta."""
+    """Sums of a difference, instructions per call.
+
+    Attributes:
+        baseline, count: of the one and the other.
+        delta: count - baseline, of the whole numbers: what noise alone makes is to be no more than it.
+        noise: by how much shifted heap layouts move the delta.
+    """
 
     baseline: float
     count: float
+    delta: float
     noise: float
 
-    @property
-    def delta(self) -> float:
-        return self.count - self.baseline
+    @classmethod
+    def of(cls, baseline: int, count: int, noise: float, number: int) -> Total:
+        """From the counts of so many calls."""
+        return cls(baseline / number, count / number, (count - baseline) / number, noise / number)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -159,9 +167,8 @@ class CountsDiff(Neighbours, Shown):
     @property
     def total(self) -> Total:
         """Sums over the rows that are here now. ``noise`` is a bound: the rows need not move together."""
-        n = self.number
-        noise = sum(row.noise for row in self._rows) / n if self.layouts else float("nan")
-        return Total(sum(row.base for row in self._rows) / n, sum(row.count for row in self._rows) / n, noise)
+        noise = sum(row.noise for row in self._rows) if self.layouts else float("nan")
+        return Total.of(sum(row.base for row in self._rows), sum(row.count for row in self._rows), noise, self.number)
 
     # ---- the algebra ------------------------------------------------------------------------------------------
 
@@ -294,7 +301,7 @@ def difference(
         delta = sum(b.values()) - sum(a.values())
         shift = max((abs(sum(y.values()) - sum(x.values()) - delta) for x, y in moved), default=0)
         n = one.number_per_run
-        whole = Total(sum(a.values()) / n, sum(b.values()) / n, shift / n if moved else float("nan"))
+        whole = Total.of(sum(a.values()), sum(b.values()), shift if moved else float("nan"), n)
     return CountsDiff(
         names=names,
         number=one.number_per_run,

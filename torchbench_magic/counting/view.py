@@ -135,7 +135,7 @@ def _without_last(row: Row) -> Row:
 def _note(of: pd.DataFrame, diff: CountsDiff) -> str:
     """What the layout of memory alone moves a group by is no finding."""
     delta, noise = abs(float(of["delta"].sum())), float(of["noise"].sum())
-    return "within noise" if diff.layouts and not diff.inclusive and 0.5 <= delta <= noise else ""
+    return "within noise" if diff.layouts and not diff.inclusive and 0.5 <= delta <= noise * (1 + 1e-9) else ""
 
 
 def _left(of: pd.DataFrame, listed: int, names: tuple[str, str]) -> Iterator[Row]:
