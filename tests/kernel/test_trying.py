@@ -81,13 +81,15 @@ def test_compile_has_its_time_and_the_calls_after_which_it_has_paid(kernel: Kern
     assert not kernel.run(defined).error
     ran = kernel.run("%%timer -t 1 --min-run-time 0.02 --try compile\nf(ones)")
     assert not ran.error
-    shown = kernel.run(
-        "base, at = (row for _, row in _timer.frame.iterrows())\n"
+    asked = kernel.run(
+        "import math\nbase, at = (row for _, row in _timer.frame.iterrows())\n"
         "saved = base['median'] - at['median']\n"
         "paid = math.ceil(at['compile_time'] / saved) if at['verdict'] == 'faster' else None\n"
         "print(at['result'], at['compile_time'] > 0.05, paid is None or at['break_even'] == paid,"
         " hasattr(f, '_torchdynamo_orig_callable'))"
-    ).stdout.split()
+    )
+    assert not asked.error, (asked.error, ran.text())
+    shown = asked.stdout.split()
     assert shown[0] in ("equal", "close")
     assert shown[1:] == ["True", "True", "False"], "the user's function stays as it was"
 
