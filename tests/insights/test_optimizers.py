@@ -273,4 +273,4 @@ def test_gradients_of_the_only_optimizer_that_nothing_clears_are_said() -> None:
             opt.step()
 
     (found,) = said_of(train)
-    assert "nothing clears them in 6 steps" in found.text
+    assert "nothing clears in 6 steps" in found.text
