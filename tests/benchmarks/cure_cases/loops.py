@@ -122,7 +122,7 @@ PLANTED = [
         "gradients that nothing clears",
         READY,
         "for x, y in loader:\n    loss = F.cross_entropy(net(x), y)\n    loss.backward()\n    optimizer.step()",
-        "no-zero-grad", 4,
+        "no-zero-grad", 5,
     ),
     Planted(
         "an evaluation that records a graph",
