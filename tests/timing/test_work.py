@@ -132,6 +132,9 @@ def made():
 f = made()
 """
 
+STARTED = (
+    "import threading\nend = threading.Event()\ndef start(): threading.Thread(target=end.wait, daemon=True).start()"
+)
 CELLS = [
     # (how it is found, a part of the evidence, setup, body)
     (
@@ -259,16 +262,16 @@ CELLS = [
         "import threading; slots = threading.Semaphore(3)",
         "got = slots.acquire(blocking=False); clock.work(400 if got else 1); clock.wait(0 if got else 5000)",
     ),
-    ("lazy", "^generator that has not begun$", "xs = [1, 2]", "(x + 1 for x in xs)"),
-    ("lazy", "^generator that has not begun$", "def f():\n    yield from range(9)", "f()"),
-    ("lazy", "^map whose function has not been called$", "xs = [1, 2]", "map(str, xs)"),
+    ("lazy", "^returns a generator that has not begun$", "xs = [1, 2]", "(x + 1 for x in xs)"),
+    ("lazy", "^returns a generator that has not begun$", "def f():\n    yield from range(9)", "f()"),
+    ("lazy", "^returns a map whose function has not been called$", "xs = [1, 2]", "map(str, xs)"),
     (
         "lazy",
-        "^coroutine that has not begun$",
+        "^returns a coroutine that has not begun$",
         "async def f(): pass\nmade = []\ndef g(): made.append(f()); return made[-1]",
         "g()",
     ),
-    ("lazy", "^Future that is not done$", "import concurrent.futures as c", "c.Future()"),
+    ("lazy", "^returns a Future that is not done$", "import concurrent.futures as c", "c.Future()"),
     (
         "part",
         "`net.training` was True, then False",
@@ -315,6 +318,7 @@ QUIET = [
     ("xs = [1, 2]", "iter(xs)"),  # nothing is to be computed
     ("def f():\n    yield from range(9)", "g = f(); next(g); g"),
     ("import concurrent.futures as c; f = c.Future(); f.set_result(1)", "f"),
+    (STARTED, "t = threading.Thread(target=int); t.start(); t.join()"),
     ("xs = [1, 2]", "it = map(str, xs)"),  # the making is what is timed
 ]
 
@@ -374,6 +378,14 @@ def test_other_work_is_told_by_what_shows_it(how: str, evidence: str, setup: str
 @pytest.mark.parametrize(("setup", "body"), QUIET)
 def test_the_same_work_is_not_accused(setup: str, body: str) -> None:
     assert probed(setup, body)[0].finding is None
+
+
+def test_a_thread_that_each_call_leaves_running_is_told_and_one_that_ran_before_is_not() -> None:
+    for setup, body, is_said in ((STARTED, "start()", True), (f"{STARTED}\nstart()", "x + 1", False)):
+        probe, names = probed(setup, body, 1)
+        names["end"].set()
+        found = None if probe.finding is None else (probe.finding.how, probe.finding.evidence)
+        assert found == (("lazy", "leaves a thread running") if is_said else None), body
 
 
 def test_state_that_was_put_to_the_test_is_as_the_calls_left_it() -> None:

@@ -21,7 +21,7 @@ _SAID = {
     "less": "later calls{1} did not do the work of the first: {0}",
     "more": "each call{1} does more than the one before: {0}",
     "fed": "calls{1} found no gradients, since each alternative has its own: {0}",
-    "lazy": "each call{1} returns a {0}, and what that does later is not timed",
+    "lazy": "each call{1} {0}, and what that does later is not timed",
     "shared": "one alternative changes `{0}`, and another was timed with the change",
     "global": "one alternative changes `{0}`, and another was timed with the change",
     "own": "the code assigns to {0} reads the global of that name, which did not change",
@@ -35,7 +35,8 @@ _DONE = {
     " each call. To time the later state, run the code once in setup.",
     "more": "Create or copy it in the code, so that every call starts from the same state.",
     "fed": "Make the gradients in setup or in the code, or time both in one alternative.",
-    "lazy": "Use it in the code: `list(...)`, `await`, `.result()`. To time its making alone, give it a name.",
+    "lazy": "Use it, or wait for it, in the code: `list(...)`, `await`, `.result()`, `.join()`. To time only how an"
+    " iterator is made, give it a name.",
     "shared": "Set it in each alternative, or give each an object of its own in the setup section (`copy.deepcopy`; an"
     " optimizer is made anew, for the parameters of the copy).",
     "global": "Set it at the start of each alternative, or restore it at the end of the one that changes it.",

@@ -121,7 +121,7 @@ class Work:
         unclear: seconds that they waited, maybe for a core alone.
         before: what was there.
         gave: name -> what it was bound to; `VALUE` the value of the code.
-        put_off: what the value of the code does only when it is used.
+        put_off: how the call leaves work to be done later or elsewhere, as a clause; empty where it does not.
         left: of names that are put back before each call, what it bound them to.
         overhead_ns: what the recording took.
         failed: an error of the recording itself, which ended there.
@@ -236,7 +236,8 @@ class _Lines:
                 bound = {n: v for n, v in named if n not in ours}
                 with outside_modes():
                     self.work.gave = {name: seen_of(value) for name, value in bound.items()}
-                    self.work.put_off = put_off(bound.get(VALUE))
+                    late = put_off(bound.get(VALUE))
+                    self.work.put_off = f"returns a {late}" if late else ""
                 self.work.left = {n: bound[n] for n in self._kept if n in bound} if self._is_last else {}
         return self._in_frame
 
@@ -284,6 +285,14 @@ def _is_users(file: str) -> bool:
 def _preempted() -> int:
     """How often others took the core from this thread, which is then behind without having waited for anything."""
     return 0 if _getrusage is None else _getrusage(_RUSAGE_THREAD).ru_nivcsw
+
+
+def _running() -> dict[object, str]:
+    """Threads of Python, and tasks of the event loop that runs here."""
+    found: dict[object, str] = dict.fromkeys(threading.enumerate(), "thread")
+    with contextlib.suppress(RuntimeError, KeyError):  # no loop runs
+        found |= dict.fromkeys(sys.modules["asyncio"].all_tasks(), "task")
+    return found
 
 
 @cache
@@ -625,6 +634,7 @@ class Probe:
         lines, tracer = _Lines(work, own, self._names, is_last=is_last), sys.gettrace()
         in_threads, event = threading.gettrace(), _ns_of_an_event(self._clock)
         work.imported = -len(sys.modules)
+        running = _running()
         mode = _operators_mode()(work, lines, self._clock)
         try:
             with dynamo.uncompiled(), contextlib.ExitStack() as stack:
@@ -642,6 +652,8 @@ class Probe:
         finally:
             _recording.clear()
             work.imported += len(sys.modules)
+            if left := [kind for one, kind in _running().items() if one not in running]:
+                work.put_off = work.put_off or f"leaves a {left[0]} running"
             first = id(own), min([line for _, _, line in own.co_lines() if line][1:], default=1)
             work.lines[first] = max(work.lines[first] - 1, 0)  # the loop's own, which stands on the first line
             work.overhead_ns += lines.events * event
