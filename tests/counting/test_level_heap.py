@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from torchbench_magic.cell_body import Body
-from torchbench_magic.counting import client, client_requests, launch, level_heap
+from torchbench_magic.counting import client, client_requests, level_heap, server_lease
 from torchbench_magic.counting.client import NotStarted, Server
 from torchbench_magic.counting.level_heap import level_types
 from torchbench_magic.errors import MissingTool
@@ -172,7 +172,7 @@ def test_on_another_machine_or_python_nothing_is_started_and_one_line_says_why(
         said = other(patch)
         assert not client_requests.is_supported()
         with pytest.raises(MissingTool, match=said):
-            launch.program()
+            server_lease.path_of_valgrind()
 
 
 def test_times_come_where_the_processor_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,16 +188,17 @@ def test_times_come_where_the_processor_is_another_one(monkeypatch: pytest.Monke
 
 def starting_without_valgrind(monkeypatch: pytest.MonkeyPatch, first: str = "") -> Server:
     """The process that counts, started as plain Python after ``first``."""
-    command = launch.command
+    command = server_lease.valgrind_command
 
     def plain(*of: Any) -> list[str]:
         words = command(*of)
         words = words[words.index(sys.executable) :]
         return [first + word if word.startswith("import sys") else word for word in words]
 
-    monkeypatch.setattr(launch, "command", plain)
-    monkeypatch.setattr(launch, "program", lambda: "valgrind")
-    monkeypatch.setattr(launch, "check_valgrind_runs", lambda: None)
+    monkeypatch.setattr(server_lease, "valgrind_command", plain)
+    for home in (server_lease, client):
+        monkeypatch.setattr(home, "path_of_valgrind", lambda: "valgrind")
+        monkeypatch.setattr(home, "check_valgrind_runs", lambda: None)
     return Server()
 
 

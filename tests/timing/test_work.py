@@ -22,7 +22,7 @@ import pandas as pd  # noqa: E402
 
 from torchbench_magic.cell_body import Body  # noqa: E402
 from torchbench_magic.process import dynamo  # noqa: E402
-from torchbench_magic.timing import changes, work, work_state  # noqa: E402
+from torchbench_magic.timing import changes, recorded_call, work, work_state  # noqa: E402
 from torchbench_magic.timing.python_bodies import with_value_kept  # noqa: E402
 from torchbench_magic.timing.timed_loop import FAILED, compile_block  # noqa: E402
 from torchbench_magic.timing.used_up import OWN_ERROR  # noqa: E402
@@ -329,15 +329,16 @@ def counted_time(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = itertools.count()
     seconds = lambda: next(ticks) * 1e-6
     fake = SimpleNamespace(thread_time=seconds, perf_counter=seconds)
-    monkeypatch.setattr(work, "time", fake)
-    monkeypatch.setattr(work, "_preempted", lambda: 0)
+    monkeypatch.setattr(recorded_call, "time", fake)
+    monkeypatch.setattr(recorded_call, "_preempted", lambda: 0)
 
 
 def probed(setup: str, body: str, plain: int = PLAIN, **more: Any) -> tuple[Probe, dict[str, Any]]:
     """The probe of a body after ``plain`` calls, and the names that it ran with."""
     clock = FakeClock()
-    ticks = work.time.thread_time
-    work.time.perf_counter = lambda: ticks() + (clock.wall_ns - clock.cpu_ns) / 1e9  # what it waited comes on top
+    ticks = recorded_call.time.thread_time
+    waited = lambda: (clock.wall_ns - clock.cpu_ns) / 1e9
+    recorded_call.time.perf_counter = lambda: ticks() + waited()
     names: dict[str, Any] = {"torch": torch, "np": np, "clock": clock, "x": 1.0, "__name__": "__main__"} | more
     for name, text in (("<setup>", setup), ("<cell>", body)):
         linecache.cache[name] = (len(text), None, text.splitlines(True), name)
@@ -537,11 +538,11 @@ def test_a_number_of_the_user_s_that_each_call_moves_on_is_told() -> None:
 
 def test_recording_a_line_takes_what_it_takes_and_not_what_fifty_do_and_no_run_that_was_held_up_counts() -> None:
     times = itertools.accumulate(itertools.cycle([0, 9_000_000, 0, 200_000]))
-    work._ns_of_an_event.cache_clear()
+    recorded_call._ns_of_an_event.cache_clear()
     try:
-        assert 1_000 < work._ns_of_an_event(lambda: next(times)) < 4_000
+        assert 1_000 < recorded_call._ns_of_an_event(lambda: next(times)) < 4_000
     finally:
-        work._ns_of_an_event.cache_clear()
+        recorded_call._ns_of_an_event.cache_clear()
 
 
 def test_a_number_may_be_as_large_as_it_likes() -> None:
@@ -608,14 +609,14 @@ def test_what_has_another_shape_now_is_not_put_back(value: Any) -> None:
 # They are told as what they are, and the code is timed all the same.
 
 PARTS = [
-    (work, "seen_of"),  # asked by the trace function, as the code returns
+    (recorded_call, "seen_of"),  # asked by the trace function, as the code returns
     (work, "state_of"),
     (work, "reach"),
     (work, "lacks"),
-    (work, "_operators_mode"),
-    (work, "_preempted"),
-    (work._Lines, "_called"),
-    (work._Lines, "spend"),
+    (recorded_call, "_operators_mode"),
+    (recorded_call, "_preempted"),
+    (recorded_call.Lines, "_called"),
+    (recorded_call.Lines, "spend"),
     (dynamo, "uncompiled"),
     (Probe, "_judged"),
     (Probe, "_grown"),
@@ -642,7 +643,7 @@ def test_an_error_of_the_probe_leaves_an_error_of_the_code_as_it_is(monkeypatch:
     def fail(*_: Any, **__: Any) -> Any:
         raise TypeError("planted")
 
-    monkeypatch.setattr(work._Lines, "_called", fail)
+    monkeypatch.setattr(recorded_call.Lines, "_called", fail)
     with pytest.raises(ZeroDivisionError):
         timed(FakeClock(), {"": "1 / 0"}, number=1, repeat=1)
 

@@ -19,8 +19,8 @@ from typing import Any
 from torchbench_magic.errors import CountError, MissingTool
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, interrupts_held
 
-from . import callgrind_file, launch
-from .server_lease import Lease, idle_seconds, work_done
+from . import callgrind_file
+from .server_lease import Lease, check_valgrind_runs, idle_seconds, path_of_valgrind, work_done
 
 # ---- wire ------------------------------------------------------------------------------------------------------------
 # Reading what a process that counts answers: with a deadline, and Ctrl-C is heard.
@@ -141,7 +141,7 @@ class Server:
             if not self.is_alive:
                 self._forget()
                 self._owner = os.getpid()
-                launch.program()  # says what is missing where there is no valgrind
+                path_of_valgrind()  # says what is missing where there is no valgrind
                 try:
                     idle = idle_seconds() if self._idle is None else self._idle
                     with interrupts_held():
@@ -212,7 +212,7 @@ class Server:
             if not self.is_alive:
                 told = self._startup_words(lease)
                 self._forget()
-                launch.check_valgrind_runs()
+                check_valgrind_runs()
                 raise NotStarted(f"the counting process did not start: {told}")
             expected = _START_SECONDS + (_PRELOADED_SECONDS if self._preloaded else 0)
             progress.update(passed, max(expected, passed), self._what_starts(lease))

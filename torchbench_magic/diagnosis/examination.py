@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from torchbench_magic import units
-from torchbench_magic.counting.launch import program
+from torchbench_magic.counting.server_lease import path_of_valgrind
 from torchbench_magic.cpp.build import find_toolchain
 from torchbench_magic.errors import Interrupted, MissingTool
 from torchbench_magic.process.contention import TICK, Contention, Counters, contention_between, machine_doubts
@@ -580,7 +580,7 @@ def _said(found: Sequence[NativeLibrary]) -> str:
 
 def tool_findings() -> Iterator[Finding]:
     """Of valgrind and the compiler: what is missing says the command that installs it."""
-    yield _of_tool("valgrind", "Instruction counts (`--callgrind`)", program)
+    yield _of_tool("valgrind", "Instruction counts (`--callgrind`)", path_of_valgrind)
     yield _of_tool("compiler", "C++ snippets (`--cpp`)", lambda: find_toolchain().command[0])
 
 

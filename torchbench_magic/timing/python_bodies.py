@@ -33,12 +33,13 @@ from torchbench_magic.results import Doubt
 from .check import check_equal_results
 from .plan import Counting
 from .point_run import LeftBySetup, TimedBlocks
+from .recorded_call import VALUE
 from .samples import Subject
 from .sweep import Point
 from .task import InputsRead, Task, given_names, own_inputs, unused_inputs
 from .timed_loop import Block, BlockAround, Ended, compile_block
 from .watched_objects import WatchedObjects, others_of, reached_by
-from .work import VALUE, Probe
+from .work import Probe
 
 if TYPE_CHECKING:
     from torchbench_magic.counting.count import Job
