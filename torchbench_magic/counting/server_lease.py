@@ -1,4 +1,4 @@
-"""A session's hold on a process that counts: how it is started, shared with other sessions, recognised, cleaned up after."""
+"""A session's hold on a process that counts: how it is started, shared, recognised, and cleaned up after."""
 
 from __future__ import annotations
 
