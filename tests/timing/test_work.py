@@ -299,6 +299,8 @@ QUIET = [
     ("d = {'n': 0}", "clock.wait(5000 if d['n'] % 303 == 302 else 100); d['n'] += 1"),  # the last, by chance
     ("d = {'n': 0}", "clock.work(5000 if d['n'] % 100 == 0 else 100); d['n'] += 1"),  # now and then
     ("d = {'n': 0}", "clock.work(100); d['n'] += 1"),
+    *((f"d = {{'n': {n}}}", "clock.work(5000 if d['n'] % 3 == 0 else 100); d['n'] += 1") for n in range(3)),  # in turn
+    *((f"d = {{'n': {n}}}", "clock.work(5000 if d['n'] % 2 == 0 else 100); d['n'] += 1") for n in range(2)),
     ("w = torch.ones(9, 9); n = [0]", "with torch.set_grad_enabled(n[0] == 0):\n    w @ w\nn[0] += 1"),  # no graph
     (FRAME, "clock.work(100)\ndf['b'] = df['a'] * 2"),
     (FRAME, "clock.work(5000 if '_engine' not in df.index._cache else 100)\ndf.index.get_loc(3)"),  # the same values

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -442,14 +443,14 @@ class Probe:
             return None  # a counter that decides what is done now and then
         if max(pair) <= (MORE if rises else ONCE) * min(pair):
             return None
-        steady = {*moving}
+        steady, between = {*moving}, math.sqrt(before * present)
 
         def turns(call: Work) -> bool:
             steady.difference_update([k for k in steady if self._turns(k, call)])
-            return not steady
+            return not steady or (call.took < between if rises else call.took > between)
 
         if not settled and (yield from self._happens_again(turns)):
-            return None  # as the places of a ring
+            return None  # as the places of a ring, or a counter that decides what is done now and then
         text = (
             f"a call takes {seconds_text(before)} from the state that setup left, and {seconds_text(present)} from the"
             f" present one"
