@@ -120,6 +120,7 @@ class Lines:
         self, work: Work, code: CodeType, kept: Mapping[str, Any] = MappingProxyType({}), *, is_last: bool = False
     ) -> None:
         self.work, self._left, self._code, self.thread = work, LINES, code, threading.get_ident()
+        self._from = self._until = -1  # what was left as the code began and ended: around it the recording's own runs
         self._kept, self._is_last = kept, is_last
         self._is_users: dict[str, bool] = {}  # by file
         self._imports = 0  # modules that are being imported: start-up, and no work of the code's
@@ -156,6 +157,8 @@ class Lines:
         if not users or self._imports:
             self.work.library += not self._imports and not file.startswith("<frozen importlib")
             return None
+        if frame.f_code is self._code and self._from < 0:
+            self._from, self.work.library = self._left, 0
         self.spend(self._returned)  # C code that calls it again and again, as sum(g): that is work for its items
         self.stack.append(None)
         self.work.codes[id(frame.f_code)] = frame.f_code
@@ -179,6 +182,7 @@ class Lines:
         elif event == "return" and len(self.stack) > 1:
             self._returned = self.stack.pop()
             if frame.f_code is self._code:
+                self._until = self._left
                 ours = {n for n, v in self._kept.items() if frame.f_locals.get(n) is v}  # what it was put back to
                 named = ((n, v) for n, v in frame.f_locals.items() if n == VALUE or not n.startswith("__tb_"))
                 bound = {n: v for n, v in named if n not in ours}
@@ -191,8 +195,8 @@ class Lines:
 
     @property
     def events(self) -> int:
-        """How many were recorded."""
-        return LINES - max(self._left, 0)
+        """How many were recorded while the code ran."""
+        return max(self._from, 0) - max(self._until if self._until >= 0 else self._left, 0)
 
     def _stop_in_time(self) -> None:
         self._left -= 1
