@@ -77,8 +77,7 @@ def is_alive(page: Page, compared: Locator, profiled: Locator) -> None:
     filters(page, compared, "three")
     profiled.get_by_role("button", name="flame graph").click()
     canvas = profiled.page.locator(".torchbench-flame canvas:visible")
-    expect(canvas).to_be_visible()
-    assert int(canvas.get_attribute("data-drawn") or 0) > 3
+    expect(canvas).to_have_attribute("data-drawn", re.compile(r"[4-9]|\d\d"))  # a slow page shows it before it draws
     profiled.get_by_role("button", name="timeline").click()
     expect(profiled.page.locator(".torchbench-timeline canvas:visible")).to_be_visible()
     profiled.get_by_role("button", name="lines", exact=True).click()

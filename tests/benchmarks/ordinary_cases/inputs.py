@@ -96,14 +96,14 @@ CASES = [
         "a generator beside a list",
         "inputs",
         (_GEN, "%%timer -t 1 -o r\n# --- list\nsum(lst)\n# --- gen\nsum(gen)"),
-        _faster("gen was used up by the first call"),
+        _faster("did not do the work of the first"),
         peers=_seconds(_GEN, "sum(gen)", 2),
     ),
     Case(
         "a generator in %timer",
         "inputs",
         (_GEN, "%timer -t 1 -o r sum(gen)"),
-        "outcome = 'said' if outputs[1].startswith('gen was used up by the first call') else 'wrong'\n"
+        "outcome = 'said' if 'did not do the work of the first' in ' '.join(outputs[1].split()) else 'wrong'\n"
         "shows = outputs[1][:60]",
         peers=_seconds(_GEN, "sum(gen)", 2),
     ),
@@ -130,7 +130,7 @@ CASES = [
             "loader = torch.utils.data.DataLoader(torch.randn(64, 4), batch_size=8); batches = iter(loader)",
             "%%timer -t 1 -o r\n# --- loader\nfor b in loader: pass\n# --- batches\nfor b in batches: pass",
         ),
-        _faster("batches was used up by the first call"),
+        _faster("did not do the work of the first"),
     ),
     Case(
         "a file that is read to its end",

@@ -38,39 +38,39 @@ CASES = [
         "a branch of tee",
         "q = itertools.tee(map(val, range(N)))[0]",
         "list(q)",
-        "q was used up by the first call",
+        "did not do the work of the first",
     ),
     _used_up(
         "a takewhile",
         "q = itertools.takewhile(lambda x: True, map(val, range(N)))",
         "list(q)",
-        "q was used up by the first call",
+        "did not do the work of the first",
     ),
     _used_up(
         "a zip_longest",
         "q = itertools.zip_longest(map(val, range(N)), [1])",
         "list(q)",
-        "q was used up by the first call",
+        "did not do the work of the first",
     ),
     _used_up(
         "a cursor of sqlite3",
         "con = sqlite3.connect(':memory:'); con.execute('create table t(a)')\n"
         "con.executemany('insert into t values(?)', [(i,) for i in range(N)]); q = con.execute('select * from t')",
         "for row in q: val(row)",
-        "q was used up by the first call",
+        "did not do the work of the first",
     ),
     _used_up(
         "a bound __next__",
         "q = map(val, range(N)).__next__",
         "list(iter(q, None))",
-        "q was used up by the first call",
+        "did not do the work of the first",
     ),
     _used_up(
         "an iterator in a dataclass with slots",
         "@dataclasses.dataclass(slots=True)\nclass Held:\n    it: object\n    def go(self): return sum(self.it)\n"
         "q = Held(map(val, range(N)))",
         "q.go()",
-        "was used up by the first call",
+        "did not do the work of the first",
     ),
     _used_up(
         "a UserList",
