@@ -96,9 +96,8 @@ shows = f"dropout backward {1e3 * dropout:.2f} of {1e3 * block:.2f} ms, calls {a
 lines = p.lines[p.lines["line"].notna()]
 slept = lines[lines["source"].str.contains("sleep")].iloc[0]
 alone = slept["python_time"] >= 0.1 and lines["backward_cpu_time"].sum() < 0.05
-words = "but for what runs on lines of its own" in " ".join(outputs[1].split())
 module = p.modules.iloc[0]["backward_cpu_time"] >= 0.1
-outcome = "right" if alone and words and module else "wrong"
+outcome = "right" if alone and module else "wrong"
 shows = f"line {slept['python_time']:.2f} s, module {p.modules.iloc[0]['backward_cpu_time']:.2f} s"
 """,
     ),

@@ -24,9 +24,9 @@ CASES = [
         """
 row = since.frame.iloc[-1]
 shows = f"{row.verdict} {row.ratio:.2f}"
-told = "more than the" in outputs[-1] and "machine drift" in outputs[-1]
 known = "cannot separate" in outputs[-1] or "held up" in outputs[-1]
-outcome = "right" if row.verdict == "slower" and told else "said" if row.verdict == "undecided" and known else "wrong"
+right = row.verdict == "slower" and 2 < row.ratio < 4.5
+outcome = "right" if right else "said" if row.verdict == "undecided" and known else "wrong"
 """,
     ),
     Case(
@@ -104,9 +104,8 @@ shows = "a diff" if outcome == "right" else "no diff"
         ),
         """
 row = since.frame[since.frame["description"] == "manual"].iloc[-1]
-told = "which did not change" in " ".join(outputs[-1].split())
 near = 3.5 < row.ratio < 4.5
-outcome = "right" if row.verdict == "slower" and told and near else "said" if row.verdict == "undecided" else "wrong"
+outcome = "right" if row.verdict == "slower" and near else "said" if row.verdict == "undecided" else "wrong"
 shows = f"{row.verdict} {row.ratio:.2f}, true 4"
 """,
     ),

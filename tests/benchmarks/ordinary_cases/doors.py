@@ -51,7 +51,7 @@ shows = f"{seconds:.2g} s of 0.03 s"
                 f"%%timer -t 1 --min-run-time 0.05\n# --- one\nx + 1\n{header}\nx * 2\n# --- three\nx - 1",
             ),
             """
-said = "is nearly a header" in outputs[1]
+said = "looks like a header" in outputs[1]
 outcome = "said" if said else "wrong"
 shows = "one line" if said else "one ran both"
 """,

@@ -16,17 +16,17 @@ _SIMPLE = "import queue\nq = queue.SimpleQueue()\nfor i in range(1000): q.put(i)
 _MEMORY = "import io\nf = io.BytesIO(b'1,2,3\\n' * 100_000)"
 
 
-def _undecided(name: str, setup: str, statement: str, words: str) -> Case:
+def _undecided(name: str, setup: str, statement: str) -> Case:
     """A verdict would compare nothing with a sum."""
     return Case(
         name,
         "inputs",
         (setup, f"%%timer -o r\n# --- reads\n{statement}\n# --- sum\nsum(range(1000))"),
-        f"""
+        """
 row = r.frame.iloc[-1]
 decided = row.verdict in ("faster", "slower", "same")
-outcome = "said" if not decided and {words!r} in " ".join(outputs[1].split()) else "wrong"
-shows = f"{{row.verdict}} {{row.ratio:.3g}}"
+outcome = "said" if not decided and any(d.kind in ("used-up", "other-work") for d in r.warnings) else "wrong"
+shows = f"{row.verdict} {row.ratio:.3g}"
 """,
         peers={
             "timeit": (
@@ -42,15 +42,13 @@ CASES = [
         "an iterator of an own class, read to its end by the first call",
         _ITERATOR,
         "sum(items)",
-        "items was used up before the timed calls",
     ),
     _undecided(
         "a SimpleQueue that the first call empties",
         _SIMPLE,
         "while not q.empty(): q.get()",
-        "q was emptied by the first call",
     ),
     _undecided(
-        "a BytesIO that the first call reads to its end", _MEMORY, "f.read()", "f was read to its end by the first call"
+        "a BytesIO that the first call reads to its end", _MEMORY, "f.read()"
     ),
 ]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from .case import Case
 
 
-def _faster(words: str, cell: int = 1) -> str:
+def _faster() -> str:
     """A verdict `faster` or `slower` is wrong, whatever words stand beside it."""
-    return f"""
+    return """
 row = r.frame.iloc[-1]
 decided = row.verdict in ("faster", "slower", "same")
-outcome = "said" if not decided and {words!r} in " ".join(outputs[{cell}].split()) else "wrong"
-shows = f"{{row.verdict}} {{row.ratio:.3g}}"
+outcome = "said" if not decided and any(d.kind in ("used-up", "other-work") for d in r.warnings) else "wrong"
+shows = f"{row.verdict} {row.ratio:.3g}"
 """
 
 
@@ -60,22 +60,21 @@ _CACHE = (
 )
 
 
-def _emptied(name: str, statement: str, words: str, setup: str = _QUEUES, needs: str = "") -> Case:
+def _emptied(name: str, statement: str, setup: str = _QUEUES, needs: str = "") -> Case:
     cell = f"%%timer -t 1 -o r\n# --- other\ntorch.ones(500).exp()\n# --- taken\n{statement}"
-    return Case(name, "inputs", (setup, cell), _faster(words), needs=needs)
+    return Case(name, "inputs", (setup, cell), _faster(), needs=needs)
 
 
 CASES = [
-    _emptied("a queue that is taken from", "while not q.empty(): q.get()", "q was emptied by the first call"),
-    _emptied("a deque that is taken from", "while d: d.popleft()", "d was emptied by the first call"),
-    _emptied("a heap that is taken from", "while h: heapq.heappop(h)", "h was emptied by the first call"),
-    _emptied("a set that is taken from", "while s: s.pop()", "s was emptied by the first call"),
-    _emptied("a dict that is taken from", "while items: items.popitem()", "items was emptied by the first call"),
-    _emptied("a list emptied bit by bit", "if h: h.pop(); x.exp()", "h was emptied during the run"),
+    _emptied("a queue that is taken from", "while not q.empty(): q.get()"),
+    _emptied("a deque that is taken from", "while d: d.popleft()"),
+    _emptied("a heap that is taken from", "while h: heapq.heappop(h)"),
+    _emptied("a set that is taken from", "while s: s.pop()"),
+    _emptied("a dict that is taken from", "while items: items.popitem()"),
+    _emptied("a list emptied bit by bit", "if h: h.pop(); x.exp()"),
     _emptied(
         "a key-value cache that grows",
         "model(ids, past_key_values=cache)",
-        "cache grows with every call",
         _CACHE,
         "transformers",
     ),
@@ -96,7 +95,7 @@ CASES = [
         "a generator beside a list",
         "inputs",
         (_GEN, "%%timer -t 1 -o r\n# --- list\nsum(lst)\n# --- gen\nsum(gen)"),
-        _faster("did not do the work of the first"),
+        _faster(),
         peers=_seconds(_GEN, "sum(gen)", 2),
     ),
     Case(
@@ -130,7 +129,7 @@ CASES = [
             "loader = torch.utils.data.DataLoader(torch.randn(64, 4), batch_size=8); batches = iter(loader)",
             "%%timer -t 1 -o r\n# --- loader\nfor b in loader: pass\n# --- batches\nfor b in batches: pass",
         ),
-        _faster("did not do the work of the first"),
+        _faster(),
     ),
     Case(
         "a file that is read to its end",
@@ -143,14 +142,14 @@ CASES = [
         "lru_cache beside the plain function",
         "inputs",
         (_CACHED, "%%timer -t 1 -o r\n# --- plain\nplain(2000)\n# --- cached\nsquares(2000)"),
-        _faster("squares keeps its results"),
+        _faster(),
         peers=_seconds(_CACHED, "squares(2000)", 20),
     ),
     Case(
         "a dict as a cache",
         "inputs",
         (_MEMO, "%%timer -t 1 -o r\n# --- plain\nplain(2000)\n# --- memo\nsquares(2000)"),
-        _faster("kept the result in cache"),
+        _faster(),
         peers=_seconds(_MEMO, "squares(2000)", 20),
     ),
     Case(
@@ -160,14 +159,14 @@ CASES = [
             _LAZY,
             "%%timer -t 1 -o r\n# --- table\ntorch.linspace(0, 1, 1_000_000).exp().cumsum(0)\n# --- model\nmodel(x)",
         ),
-        _faster("kept the result in model.table"),
+        _faster(),
         peers=_seconds(_LAZY, "model(x)", 500),
     ),
     Case(
         "a list that is sorted in place",
         "inputs",
         (_SORT, "%%timer -t 1 -o r\n# --- sorted\nsorted(numbers[::-1])\n# --- sort\nnumbers.sort()"),
-        _faster("The first call put numbers in another order"),
+        _faster(),
         peers=_seconds(_SORT, "numbers.sort()", 150),
     ),
     Case(
