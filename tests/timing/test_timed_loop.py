@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from torchbench_magic.timing import timed_loop
 from torchbench_magic.timing.plan import Plan
 from torchbench_magic.timing.run import compare_bodies_async
 from torchbench_magic.timing.task import Task
+from torchbench_magic.timing.timed_loop import BlockRequest
 
 from .fake_clock import FakeClock
 from .fake_clock import timed as timed_long
@@ -90,6 +92,24 @@ def test_a_call_that_awaits_is_ended_too() -> None:
         asyncio.run(run())
 
 
+def test_how_long_a_block_may_wait_does_not_grow_with_its_calls_times_a_slow_first_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = iter([0.0, 0.5, 1.0, 1.001, 2.0])  # a first call of half a second, then one of a millisecond
+    monkeypatch.setattr(timed_loop.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(timed_loop._thread, "start_new_thread", lambda *_: None)
+    stalls, bounds = timed_loop.Stalls(), []
+    block = SimpleNamespace(source="await q.get()", is_async=False)
+    for calls in (1, 1, 10_000):
+        asked = BlockRequest(block, 0, calls)  # type: ignore[arg-type]
+        stalls.begin(asked)
+        assert stalls._under_way is not None
+        bounds.append(stalls._under_way[1])
+        if calls == 1:
+            stalls.end(asked)
+    assert bounds == [float("inf"), pytest.approx(50.0), pytest.approx(1000.0)]  # 10,000 short ones take 10 s
+
+
 @pytest.fixture
 def fed() -> Iterator[queue.Queue[int]]:
     """A queue that another thread feeds, always late."""
@@ -126,7 +146,7 @@ def test_a_first_call_may_wait_as_long_as_it_likes_and_one_that_computes_too(mon
 
     monkeypatch.setattr(timed_loop.threading, "Event", Over)
     stalls = timed_loop.Stalls.__new__(timed_loop.Stalls)
-    stalls.over, stalls._waited, stalls._longest = Over(), 0.0, {}
+    stalls.over, stalls._waited, stalls._cancel = Over(), 0.0, None
     stalls._under_way = 0.0, float("inf")  # as a first call is
     stalls._watch()
     assert len(looks) > 100

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, cast
 
@@ -254,9 +255,11 @@ _IDLE = 0.05
 class Stalls:
     """Ends a block that waits for ever, as ``q.get()`` does once earlier calls have emptied the queue.
 
-    That is one that takes `PATIENCE` at least, and `TIMES` as long as calls of its code did before, while the process
-    computes nothing. It ends as by Ctrl-C, from another thread, so only where it runs in the main one. First calls are
-    left alone: nobody knows how long they take. So is time in which the process is stopped: looks count.
+    That is one that takes `PATIENCE` at least, and `TIMES` as long as blocks of its code did before, while the process
+    computes nothing; of more calls than before is expected what as many short ones take, since a first call may take
+    thousands of times as long as others. It ends as by Ctrl-C, from another thread, so only where it runs in the main
+    one; of code that awaits the task is cancelled, since a signal does not wake an event loop that has nothing to do.
+    First calls are left alone: nobody knows how long they take. So is time in which the process is stopped.
 
     Attributes:
         over: the run has ended.
@@ -264,7 +267,8 @@ class Stalls:
 
     def __init__(self) -> None:
         self.over = threading.Event()
-        self._longest: dict[str, float] = {}  # source -> seconds of a call
+        self._known: dict[str, tuple[float, float]] = {}  # source -> seconds of its longest block and shortest call
+        self._cancel: Callable[[], object] | None = None  # of the task that awaits
         self._under_way: tuple[float, float] | None = None  # when it began, and seconds that it may wait
         self._waited = 0.0
         if threading.current_thread() is threading.main_thread():
@@ -272,16 +276,20 @@ class Stalls:
 
     def begin(self, call: BlockRequest) -> None:
         """A block begins."""
-        most = self._longest.get(call.block.source, math.inf)
-        now = time.monotonic()
-        self._under_way = now, max(PATIENCE, TIMES * most * (call.calls + call.primed))
+        longest, shortest = self._known.get(call.block.source, (math.inf, math.inf))
+        expected = max(longest, shortest * (call.calls + call.primed))
+        task = asyncio.current_task() if call.block.is_async else None
+        self._cancel = None if task is None else partial(task.get_loop().call_soon_threadsafe, task.cancel)
+        self._under_way = time.monotonic(), max(PATIENCE, TIMES * expected)
 
     def end(self, call: BlockRequest) -> None:
         """It has ended; raises if it was to be ended and caught that."""
         assert self._under_way is not None
-        took = (time.monotonic() - self._under_way[0]) / (call.calls + call.primed)
-        self._under_way = None
-        self._longest[call.block.source] = max(took, self._longest.get(call.block.source, 0.0))
+        took = time.monotonic() - self._under_way[0]
+        self._under_way = self._cancel = None
+        longest, shortest = self._known.get(call.block.source, (0.0, math.inf))
+        each = took / (call.calls + call.primed)
+        self._known[call.block.source] = max(took, longest), min(each, shortest)
         if self._waited:
             raise KeyboardInterrupt
 
@@ -291,8 +299,10 @@ class Stalls:
         Args:
             raised: the same, or what stands for it, with the frames that it went through.
         """
-        if not (self._waited and isinstance(error, KeyboardInterrupt)):
+        if not (self._waited and isinstance(error, KeyboardInterrupt | asyncio.CancelledError)):
             return error
+        if isinstance(error, asyncio.CancelledError) and (task := asyncio.current_task()) is not None:
+            task.uncancel()  # it goes on, with an error
         frames = traceback.walk_tb(raised.__traceback__)
         own = [(frame.f_code, line) for frame, line in frames if is_users_file(frame.f_code.co_filename)]
         where = line_text(*own[-1]) if own else "a line that caught that"
@@ -309,6 +319,9 @@ class Stalls:
             waited = waited + STEP if last is not None and last is former and cpu - before < _IDLE * STEP else 0.0
             if last is not None and waited >= last[1]:
                 self._waited = waited
+                if self._cancel is not None:
+                    self._cancel()
+                    return
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
