@@ -264,6 +264,12 @@ CELLS = [
     ),
     ("lazy", "^returns a generator that has not begun$", "xs = [1, 2]", "(x + 1 for x in xs)"),
     ("lazy", "^returns a generator that has not begun$", "def f():\n    yield from range(9)", "f()"),
+    (
+        "lazy",
+        "^returns an async generator that has not begun$",
+        "async def f():\n    yield 1",
+        "f()",
+    ),
     ("lazy", "^returns a map whose function has not been called$", "xs = [1, 2]", "map(str, xs)"),
     (
         "lazy",

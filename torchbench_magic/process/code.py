@@ -669,6 +669,25 @@ def not_run(value: object) -> str | None:
     return None
 
 
+_CALLING = (map, filter, itertools.starmap)
+
+
+def put_off(value: object) -> str:
+    """What a value does later or elsewhere, while the code seems to have done it, with its article; empty for others.
+
+    That is a generator or a coroutine that has not begun, an iterator that calls a function for each item, and a future
+    of asyncio or of concurrent.futures that is not done. No code of the user's is run to find out.
+    """
+    kind = type(value)
+    if (made := not_run(value)) is not None:
+        return f"{'an' if made.startswith('a') else 'a'} {made} that has not begun"
+    if kind in _CALLING:
+        return f"a {kind.__name__} whose function has not been called"
+    futures = (getattr(sys.modules.get(module), "Future", None) for module in ("asyncio", "concurrent.futures"))
+    future = next((of for of in futures if of is not None and issubclass(kind, of)), None)
+    return "" if future is None or future.done(value) else f"a {kind.__name__} that is not done"
+
+
 def _needed(function: Callable[..., object]) -> list[str]:
     """Names of the parameters without which it cannot be called; none where its signature is not known."""
     inner = function
@@ -751,18 +770,3 @@ def notebook_now() -> Notebook | None:
     """What cells find that run now; None where no notebook is known."""
     notebooks = (_notebooks.get(id(book)) for book in reversed(_books))
     return next((notebook() for notebook in notebooks if notebook is not None), None)
-
-
-_CALLING = (map, filter, itertools.starmap)
-
-
-def put_off(value: object) -> str:
-    """What a value does later or elsewhere, while the code seems to have done it; empty for others."""
-    kind = type(value)
-    if (made := not_run(value)) is not None:
-        return f"{made} that has not begun"
-    if kind in _CALLING:
-        return f"{kind.__name__} whose function has not been called"
-    futures = (getattr(sys.modules.get(module), "Future", None) for module in ("asyncio", "concurrent.futures"))
-    is_open = any(of is not None and issubclass(kind, of) and not value.done() for of in futures)  # type: ignore[attr-defined]
-    return f"{kind.__name__} that is not done" if is_open else ""

@@ -120,7 +120,7 @@ class Lines:
         self, work: Work, code: CodeType, kept: Mapping[str, Any] = MappingProxyType({}), *, is_last: bool = False
     ) -> None:
         self.work, self._left, self._code, self.thread = work, LINES, code, threading.get_ident()
-        self._from = self._until = -1  # what was left as the code began and ended: around it the recording's own runs
+        self._from = self._until = -1  # what was left as the code began, and ended; around it runs the recording's own
         self._kept, self._is_last = kept, is_last
         self._is_users: dict[str, bool] = {}  # by file
         self._imports = 0  # modules that are being imported: start-up, and no work of the code's
@@ -155,10 +155,12 @@ class Lines:
             frame.f_trace_lines = False
             return self._import_ended
         if not users or self._imports:
-            self.work.library += not self._imports and not file.startswith("<frozen importlib")
+            is_work = not self._imports and self._until < 0 <= self._from
+            self.work.library += is_work and not file.startswith("<frozen importlib")
             return None
-        if frame.f_code is self._code and self._from < 0:
-            self._from, self.work.library = self._left, 0
+        if frame.f_code is self._code:
+            self._from = self._left if self._from < 0 else self._from
+            self._until = -1  # code that awaits goes on
         self.spend(self._returned)  # C code that calls it again and again, as sum(g): that is work for its items
         self.stack.append(None)
         self.work.codes[id(frame.f_code)] = frame.f_code
@@ -189,7 +191,7 @@ class Lines:
                 with outside_modes():
                     self.work.gave = {name: seen_of(value) for name, value in bound.items()}
                     late = put_off(bound.get(VALUE))
-                    self.work.put_off = f"returns a {late}" if late else ""
+                    self.work.put_off = f"returns {late}" if late else ""
                 self.work.left = {n: bound[n] for n in self._kept if n in bound} if self._is_last else {}
         return self._in_frame
 

@@ -321,8 +321,8 @@ class Stalls:
                 self._waited = waited
                 if self._cancel is not None:
                     self._cancel()
-                    return
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                else:
+                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 def _advance(steps: Steps[T], reading: tuple[int, int] | None) -> tuple[BlockRequest | None, T | None]:
