@@ -271,3 +271,27 @@ def test_gradients_that_are_cleared_or_changed_by_any_means_are_not_said(how: st
 def test_gradients_of_the_only_optimizer_that_nothing_clears_are_said() -> None:
     (found,) = said_where(len)
     assert "nothing clears in 6 steps" in found.text
+
+
+def test_of_a_step_that_is_given_an_optimizer_that_one_is_named_and_of_one_with_a_closure_its_own() -> None:
+    net, x = nn.Linear(16, 16), torch.rand(8, 16)
+    opt, sc = torch.optim.SGD(net.parameters(), 1e-3), torch.amp.GradScaler("cpu")
+
+    def scaled() -> None:
+        for _ in range(6):
+            sc.scale(net(x).sum()).backward()
+            sc.step(opt)
+            sc.update()
+
+    def closure() -> torch.Tensor:
+        loss = net(x).sum()
+        loss.backward()
+        return loss
+
+    def closed() -> None:
+        for _ in range(6):
+            opt.step(closure)
+
+    for loop in (scaled, closed):
+        (found,) = said_of(loop)
+        assert found.cures[0].code == "opt.zero_grad()", loop

@@ -270,6 +270,8 @@ CELLS = [
         "async def f():\n    yield 1",
         "f()",
     ),
+    ("lazy", "^returns a generator that has not begun$", "xs = [1]", "zip((x + 1 for x in xs), xs)"),
+    ("lazy", "^returns a generator that has not begun$", "xs = [1]", "[(x + 1 for x in xs)]"),
     ("lazy", "^returns a map whose function has not been called$", "xs = [1, 2]", "map(str, xs)"),
     (
         "lazy",
@@ -323,6 +325,7 @@ QUIET = [
     ("ring = [1, 9, 5]", "ring[:] = [*ring[1:], ring[0]]\nclock.work(1000 * ring[0])"),  # in turn
     ("calls = iter(range(999))", "for _ in range(11 if next(calls) % 9 < 2 else 1): x + 1"),  # comes again
     ("", "clock.wait(900)"),
+    ("xs = [1, 2]", "zip(xs, enumerate(xs))"),
     ("xs = [1, 2]", "iter(xs)"),  # nothing is to be computed
     ("def f():\n    yield from range(9)", "g = f(); next(g); g"),
     ("import concurrent.futures as c; f = c.Future(); f.set_result(1)", "f"),

@@ -178,9 +178,23 @@ def _stepped_at(profile: Profile, where: CodeLine) -> ast.Name | ast.Attribute |
     if len(steps) != 1 or not isinstance(steps[0].func, ast.Attribute):
         return None
     of = steps[0].func.value
-    if steps[0].args and "scaler" in ast.unparse(of).lower():
-        of = steps[0].args[0]
+    given = steps[0].args[0] if steps[0].args else None
+    if isinstance(given, ast.Name | ast.Attribute) and not _is_closure(profile, given):
+        of = given
     return of if isinstance(of, ast.Name | ast.Attribute) else None
+
+
+def _is_closure(profile: Profile, given: ast.Name | ast.Attribute) -> bool:
+    """Whether ``a.step(given)`` is given a function: one is defined by that name; else it is an optimizer."""
+    name = given.id if isinstance(given, ast.Name) else given.attr
+    trees = (parsed_text(source.text) for source in profile.sources.values())
+    return any(
+        (isinstance(each, FUNCTIONS) and each.name == name)
+        or (isinstance(each, ast.Assign) and isinstance(each.value, ast.Lambda) and name in bound_in(each))
+        for tree in trees
+        if tree is not None
+        for each in ast.walk(tree)
+    )
 
 
 def _scope_of(source: Source, name: ast.expr, line: int) -> ast.AST | None:

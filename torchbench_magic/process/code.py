@@ -8,6 +8,7 @@ import builtins
 import contextlib
 import dis
 import functools
+import gc
 import inspect
 import itertools
 import operator
@@ -670,13 +671,16 @@ def not_run(value: object) -> str | None:
 
 
 _CALLING = (map, filter, itertools.starmap)
+_MOST_HELD = 100
+"""Items of a container that are looked at."""
 
 
-def put_off(value: object) -> str:
+def put_off(value: object, depth: int = 2) -> str:
     """What a value does later or elsewhere, while the code seems to have done it, with its article; empty for others.
 
-    That is a generator or a coroutine that has not begun, an iterator that calls a function for each item, and a future
-    of asyncio or of concurrent.futures that is not done. No code of the user's is run to find out.
+    That is a generator or a coroutine that has not begun, an iterator that calls a function for each item, a future of
+    asyncio or of concurrent.futures that is not done; or one of these that an iterator takes from or a container holds,
+    ``depth`` within each other. No code of the user's is run to find out.
     """
     kind = type(value)
     if (made := not_run(value)) is not None:
@@ -685,7 +689,12 @@ def put_off(value: object) -> str:
         return f"a {kind.__name__} whose function has not been called"
     futures = (getattr(sys.modules.get(module), "Future", None) for module in ("asyncio", "concurrent.futures"))
     future = next((of for of in futures if of is not None and issubclass(kind, of)), None)
-    return "" if future is None or future.done(value) else f"a {kind.__name__} that is not done"
+    if future is not None:
+        return "" if future.done(value) else f"a {kind.__name__} that is not done"
+    is_iterator = kind.__module__ in ("builtins", "itertools") and hasattr(kind, "__next__")
+    if not depth or inspect.isgenerator(value) or not (is_iterator or kind in (list, tuple, dict)):
+        return ""
+    return next(filter(None, (put_off(each, depth - 1) for each in gc.get_referents(value)[:_MOST_HELD])), "")
 
 
 def _needed(function: Callable[..., object]) -> list[str]:
