@@ -352,7 +352,7 @@ def test_a_large_result_takes_no_longer_than_its_numbers() -> None:
         compared(one, other)
     finally:
         sys.setprofile(None)
-    assert len(calls) < 200
+    assert len(calls) < 1_000  # not one a number; the first comparison of a process makes some 200
 
 
 def test_tolerances_that_are_given_hold_for_numbers_with_a_fraction() -> None:
