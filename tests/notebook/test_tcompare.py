@@ -15,7 +15,6 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from tests.timing.samples import lone, pair
 from torchbench_magic import load
-from torchbench_magic.timing import point_run
 from torchbench_magic.timing.samples import AXIS
 
 Run = Callable[..., str]
@@ -128,18 +127,6 @@ def test_save_appends_with_commit_and_options_and_last_compares(at: Any, run: Ru
     first, second = load("runs.sqlite")
     assert first.options["repeat"] == second.options["repeat"] == 2
     assert len(second.frame) == 1
-
-
-def test_what_several_kernels_say_of_a_pair_is_said(at: Any, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    cell = "%%timer -n 20 -r 10 --save runs.sqlite\n# --- one\nsum(x)\n# --- other\nsum(x) + sum(x) + sum(x)"
-    run(at, cell)
-    run(at, cell)
-    assert "sessions" not in run(at, "%tcompare runs.sqlite")
-    monkeypatch.setattr(point_run, "KERNEL", "another")
-    run(at, cell)
-    said = "Over 2 sessions other is "
-    assert said in run(at, "%tcompare runs.sqlite")
-    assert said in run(at, "%tcompare --last runs.sqlite")
 
 
 def test_last_takes_a_named_result_or_the_newest_stored_one(at: Any, run: Run) -> None:

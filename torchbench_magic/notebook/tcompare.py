@@ -84,7 +84,6 @@ class CompareMagics(SessionMagics):
     def _since_last(self, options: CompareOptions, words: list[str]) -> Comparison | ProfileDiff:
         from torchbench_magic.profiling.profile import Profile
         from torchbench_magic.timing.across_runs import since_last
-        from torchbench_magic.timing.identity import nearest_words
 
         if options.baseline is not None or options.by != "description":
             raise OptionError("%tcompare --last compares with the last stored run: leave out --baseline and --by")
@@ -96,15 +95,12 @@ class CompareMagics(SessionMagics):
         last = {}
         ranges: dict[int, Any] = {}
         found = store.last(current)
-        missing = [row for row in range(len(current.subjects)) if row not in found]
-        stored = store.comparisons() if missing else []
-        nearest = {row: nearest_words(current, row, stored) for row in missing}
         for row, (record, there) in found.items():
             if id(record) not in ranges:
                 ranges[id(record)] = store.history(record)
             last[row] = replace(record, history=ranges[id(record)]), there
         now = replace(current, history=store.history(current))
-        return since_last(now, last, nearest, store.alike(current))
+        return since_last(now, last)
 
     def _store(self, paths: list[str]) -> Store:
         """The file that ``--last`` asks."""

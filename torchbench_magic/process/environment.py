@@ -120,8 +120,6 @@ _PREFIXES = (
     *("LD_PRELOAD", "DYLD_INSERT_LIBRARIES"),
 )
 """Variables that steer threads, libraries of mathematics, torch, allocators, and what is loaded before all others."""
-KERNEL = os.urandom(6).hex()
-"""Tells this process, and its forks, from others: forks have its addresses."""
 
 
 @lru_cache(maxsize=1)

@@ -412,15 +412,6 @@ class Store:
                     found[row] = record, there
         return found
 
-    def alike(self, result: Comparison) -> list[Comparison]:
-        """The stored records that repeat a row of ``result`` (see `identity.likeness`), oldest first."""
-        keys = {likeness(result, row) for row in range(len(result.subjects))}
-        query = "SELECT record FROM measurement WHERE likeness = ?"
-        with reading(self.path, patience=self.patience, waiting=self.waiting) as connection:
-            numbers = {number for key in keys for (number,) in connection.execute(query, (key,))}
-            read = [self._read(connection, number) for number in sorted(numbers)]
-        return [found for found in read if isinstance(found, Comparison)]
-
     def last_profile(self, profile: Profile) -> Profile | None:
         """The last stored profile of the same code and thread count; not itself."""
         own = profile_fingerprint(profile)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from dataclasses import replace
 from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
 
-from torchbench_magic import units
 from torchbench_magic.cell_body import code_title
 from torchbench_magic.counting.counts import Counts
 from torchbench_magic.errors import InputError
@@ -26,9 +22,8 @@ from .comparison import Comparison
 from .counted_rows import key_of_row
 from .identity import SourceDiff, environment_differences, given_label, identity_differences, likeness, source_diffs
 from .intervals import ALPHA, Interval, median_interval
-from .process_ratios import assumes_normal, least_processes, over_processes
 from .samples import AXIS, Subject
-from .verdict import RUNS, SPAN, VERDICTS, Evidence, Range, Single, Unpaired, is_open, judged, judged_ranges, verdict
+from .verdict import RUNS, SPAN, VERDICTS, Evidence, Range, Single, Unpaired, is_open, judged, judged_ranges
 from .warnings import doubts_of, is_co_loaded, is_held_up, is_load_known, was_quiet, with_doubts_of_its_own
 
 # ---- joined_comparisons ----------------------------------------------------------------------------------------------
@@ -72,7 +67,6 @@ def join_comparisons(parts: Sequence[Comparison]) -> Comparison:
         history={},
         sources={key: text for part in parts for key, text in part.sources.items()},
         void_processes=tuple(void),
-        kernel=first.kernel if len({part.kernel for part in parts}) == 1 else "",
         environment=_common_environment(parts),
     )
 
@@ -337,122 +331,6 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(different[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-# ---- several_kernels -------------------------------------------------------------------------------------------------
-# What the kernels that measured one pair say of it together.
-#
-# Each run measured its alternatives side by side, in a kernel with addresses of its own. Runs of the same work in
-# several kernels are what ``--processes`` makes in one go: each is one value, however many samples it took.
-
-
-@dataclass
-class KernelRatios:
-    """One pair in several kernels.
-
-    Attributes:
-        names: of the alternative and of its baseline.
-        point: where they were measured: sub_label, threads where there are several.
-        logs: kernel -> log of the ratio there, of its latest run.
-        verdicts: kernel -> what that run said.
-        margin: inside which ratios are the same; the widest of the runs.
-        family: comparisons that share the error rate; the most of the runs.
-    """
-
-    names: tuple[str, str]
-    point: str
-    logs: dict[str, float] = field(default_factory=dict)
-    verdicts: dict[str, str] = field(default_factory=dict)
-    margin: float = 0.0
-    family: int = 1
-
-    def doubt(self) -> Doubt:
-        """The ratio over the kernels, its interval and its verdict, in a sentence."""
-        alpha = ALPHA / self.family
-        interval = over_processes(np.array([*self.logs.values()]), alpha)
-        word, ratio, count = verdict(interval, self.margin), interval.exp(), len(self.logs)
-        alone = Counter(self.verdicts.values())
-        other = f"`{self.names[1]}`"
-        same = f"the same as {other} within {100 * self.margin:g} %"
-        is_what = f"{word} against {other}" if is_open(word) else same if word == "same" else f"{word} than {other}"
-        said = f"Over {count} sessions `{self.names[0]}` is {is_what}{self.point}"
-        shown = units.ratio(ratio.median, ratio.low, ratio.high, digits=3)
-        text = f"{said}: {shown} ({units.interval(ratio.low, ratio.high)})."
-        if is_open(word) and (sides := [f"{way} in {alone[way]}" for way in ("faster", "slower") if alone[way]]):
-            text += f" Within one session it was {' and '.join(sides)}."
-        of = {"names": self.names, "point": self.point, "kernels": count, "verdict": word}
-        facts = {"name": " ".join((*self.names, self.point)), **of}
-        need = least_processes(self.family)
-        if assumes_normal(count, alpha):
-            text += f" With so few sessions the interval assumes a normal distribution; {need} need no such assumption."
-        return Doubt("kernels", text, "", facts | {"ratio": ratio.median, "low": ratio.low, "high": ratio.high})
-
-
-def ratios_by_kernel(results: Iterable[Comparison]) -> dict[tuple[str, str], KernelRatios]:
-    """(`likeness` of an alternative, of its baseline) -> what each kernel that measured them side by side says.
-
-    Left out are ratios that decide nothing in their own run, and runs of which it is not known where they were made.
-    """
-    found: dict[tuple[str, str], KernelRatios] = {}
-    for result in results:
-        for row, base in _pairs(result):
-            subject, other = result.subjects[row], result.subjects[base]
-            start = KernelRatios((thing_of(subject), thing_of(other)), _point_text(subject))
-            pair = found.setdefault((likeness(result, row), likeness(result, base)), start)
-            pair.margin, pair.family = max(pair.margin, result.margin), max(pair.family, result.family)
-            word = str(result.frame["verdict"][row])
-            for kernel, log in _logs(result, row, base).items():
-                pair.logs[kernel], pair.verdicts[kernel] = log, word
-    return found
-
-
-def _point_text(subject: Subject) -> str:
-    threads = f"{subject.num_threads} threads" if subject.num_threads > 1 else ""
-    said = ", ".join(filter(None, (subject.sub_label, threads)))
-    return f" ({said})" if said else ""
-
-
-def _pairs(result: Comparison) -> Iterator[tuple[int, int]]:
-    for row in range(len(result.subjects)) if result.kernel else ():
-        base = result.base_row(row)
-        if base is None or base == row or row in result.unpaired or result.rulings[row].void is not None:
-            continue
-        yield row, base
-
-
-def _logs(result: Comparison, row: int, base: int) -> dict[str, float]:
-    if result.is_over_processes(row):
-        return {f"{result.kernel} {process}": log for process, log in result.ratio_by_process(row).items()}
-    log = result.log_ratio(row, base).median
-    return {result.kernel: log} if math.isfinite(log) else {}
-
-
-def of_several_kernels(results: Iterable[Comparison], about: Iterable[Comparison] | None = None) -> list[Doubt]:
-    """A doubt for each pair that several kernels measured.
-
-    Args:
-        results: the runs, oldest first.
-        about: only pairs that one of these has; None is all.
-    """
-    wanted = None if about is None else ratios_by_kernel(about).keys()
-    pairs = ratios_by_kernel(results).items()
-    return [pair.doubt() for key, pair in pairs if len(pair.logs) > 1 and (wanted is None or key in wanted)]
-
-
-def with_kernels(made: Comparison, kernels: Sequence[Doubt]) -> Comparison:
-    """With what several kernels say before what else there is to say; that a ratio is of one kernel alone is not said
-    where each that is meant was measured in several."""
-    known = {(doubt.facts["names"][0], doubt.facts["point"]) for doubt in kernels}  # type: ignore[index]
-
-    def is_open(doubt: Doubt) -> bool:
-        if doubt.kind != "this-kernel":
-            return True
-        rows = (made.subjects[row] for row in doubt.facts["rows"])  # type: ignore[attr-defined]
-        return not all((thing_of(row), _point_text(row)) in known for row in rows)
-
-    if kernels:
-        object.__setattr__(made, "warnings", [*kernels, *filter(is_open, made.warnings)])
-    return made
-
-
 # ---- side_by_side ----------------------------------------------------------------------------------------------------
 # Results of different occasions side by side, and what changed since the last time.
 #
@@ -486,7 +364,7 @@ def side_by_side(
     Raises:
         InputError: results of different clocks, a baseline that none of them has, or one env where two are asked for.
     """
-    return with_kernels(_compared(results, baseline, by), of_several_kernels(results.values()))
+    return _compared(results, baseline, by)
 
 
 def _compared(
@@ -556,24 +434,18 @@ def _rebased(made: Comparison, name: str) -> Comparison:
 def since_last(
     current: Comparison,
     last: Mapping[int, tuple[Comparison, int]],
-    nearest: Mapping[int, str] = MappingProxyType({}),
-    alike: Sequence[Comparison] = (),
 ) -> Comparison:
     """Each row of ``current`` beside the last stored run of its identity, and what is not as it was then.
 
     Args:
         current: the result of now; its ``history`` is used where a store gave it one.
         last: row of ``current`` -> (stored result, row there), as `Store.last` finds them; their ``history`` too.
-        nearest: row that ``last`` lacks -> what tells it from the nearest stored run; see `nearest_words`.
-        alike: stored runs that repeat rows of ``current``, oldest first.
 
     Raises:
         InputError: nothing of it was stored before.
     """
     if not last:
-        why = next((words for _, words in sorted(nearest.items()) if words), "")
-        way = f"{why}" if why else "measure it once more, with --save each time"
-        raise InputError(f"no stored run matches this result: {way}")
+        raise InputError("no stored run matches this result: measure it once more, with --save each time")
     rows = sorted(last)
     then = [take(found, [row]) for found, row in (last[at] for at in rows)]
     names = "last stored run", "this run"
@@ -591,13 +463,10 @@ def since_last(
         doubts.append(_changes(changed, names_of, last, current, found))
     missing = [name_in_doubt(s) for row, s in enumerate(current.subjects) if row not in last]
     if missing:
-        known = [(name_in_doubt(current.subjects[row]), words) for row, words in sorted(nearest.items()) if words]
-        why = "".join(f" Of {name} {words}." for name, words in known)
-        text = f"No stored run of {listed(missing)}: left out here.{why}"
+        text = f"No stored run of {listed(missing)}: left out here."
         doubts.append(Doubt("not-stored-before", text, _RELABEL))
     told = {"differs", *(["not-compared"] if any(doubt.kind == "unchanged" for doubt in doubts) else [])}
-    made = replace(made, warnings=[*doubts, *(d for d in made.warnings if d.kind not in told)])
-    return with_kernels(made, of_several_kernels([*alike, current], [current]))
+    return replace(made, warnings=[*doubts, *(d for d in made.warnings if d.kind not in told)])
 
 
 def _changes(

@@ -92,7 +92,6 @@ class Comparison(Storable):
         sources: source_id -> text of the notebook's functions that ``Subject.functions`` names, where it is known.
         void_processes: (row, process, cause) of ratios that decide nothing in their own process; see `voids`.
         history: row -> range of the medians of stored runs of the same thing, where a store knows them.
-        kernel: tells the process that measured it from others (forks have its addresses); empty where it is not known.
     """
 
     subjects: tuple[Subject, ...]
@@ -114,7 +113,6 @@ class Comparison(Storable):
     family: int = 0
     sources: Mapping[str, str] = field(default_factory=dict)
     void_processes: tuple[tuple[int, int, str], ...] = ()
-    kernel: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "warnings", list(self.warnings))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torchbench_magic.process.compile_watch import switched_off
 from torchbench_magic.process.contention import Counters, contention_between
 from torchbench_magic.process.device import DeviceWait, traced_launches
-from torchbench_magic.process.environment import KERNEL, read_environment
+from torchbench_magic.process.environment import read_environment
 from torchbench_magic.process.frame_owner import is_own_error
 from torchbench_magic.process.interrupts import Awaiting, MakingRoom, Watching
 from torchbench_magic.process.machine import active_hooks
@@ -448,7 +448,6 @@ class PointRun:
             options=identifying_options(self.plan),
             family=self._family,
             sources=self.code.sources,
-            kernel=KERNEL,
         )
 
     def _finished_subjects(self) -> list[Subject]:
