@@ -524,11 +524,15 @@ def test_names_that_are_put_back_are_told_where_a_call_that_goes_on_is_another(
     assert {name: names[name] for name in found if name != "__builtins__"}.items() <= found.items()
 
 
-def test_a_list_that_keeps_a_result_of_each_call_is_told_with_what_it_holds() -> None:
-    probe, _ = probed("xs = []; d = {}", "xs.append(1); clock.work(10); d['a'] = 1")
+@pytest.mark.parametrize(
+    ("setup", "body", "named"), [("xs = []; d = {}", "xs.append(1); d['a'] = 1", "`xs`"),
+                                 ("xs = ([],); d = {}", "xs[0].append(1); d['a'] = 1", "something in `xs`")],
+)  # fmt: skip
+def test_a_list_that_keeps_a_result_of_each_call_is_told_with_what_it_holds(setup: str, body: str, named: str) -> None:
+    probe, _ = probed(setup, f"{body}; clock.work(10)")
     assert probe.finding is None
     put_to_the_test = 6
-    assert [one.evidence for one in probe.clauses] == [f"`xs` grew to {PLAIN + 3 + put_to_the_test:,} items"]
+    assert [one.evidence for one in probe.clauses] == [f"{named} grew to {PLAIN + 3 + put_to_the_test:,} items"]
 
 
 def test_a_list_that_was_put_back_has_room_as_one_that_grew_has() -> None:

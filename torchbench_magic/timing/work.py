@@ -46,7 +46,7 @@ from .work_state import (
     generators_among,
     is_number,
     is_switch,
-    plain_label,
+    named,
     reach,
     seen_of,
     share_of,
@@ -387,7 +387,7 @@ class Probe:
             if not all(type(size) is int for size in sizes):  # arrays, and what is left of an iterator
                 continue
             if sizes[0] < sizes[-1] and early.before[label].kind != OF_PROCESS:
-                held = f"`{plain_label(label)}` held {sizes[0]:,} item{'s' * (sizes[0] != 1)} in the {self._early} call"
+                held = f"{named(label)} held {sizes[0]:,} item{'s' * (sizes[0] != 1)} in the {self._early} call"
                 return f"{held} and {sizes[-1]:,} in the last"
         _, text = lacks(late, early, ("the last call", f"the {self._early} one"))
         if text:
@@ -515,13 +515,13 @@ class Probe:
         grown = {k: n for k in own if type(n := now[-1][k].size) is int and n > now[0][k].size}
         if grown:
             most = max(grown, key=lambda k: grown[k])
-            return Finding(GROWN, f"`{plain_label(most)}` grew to {grown[most]:,} items")
+            return Finding(GROWN, f"{named(most)} grew to {grown[most]:,} items")
         reached, was = self._reach(), self._first.before
         for k in moving:
             is_own = k in reached and reached[k].is_own
             if is_own and k in was and is_number(now[-1][k]) and abs(now[-1][k].digest) < _LARGE:
                 began, ended = map(_number_text, (was[k], now[-1][k]))
-                return Finding(GROWN, f"`{plain_label(k)}` went from {began} to {ended}")
+                return Finding(GROWN, f"{named(k)} went from {began} to {ended}")
         return None
 
     def _timed_from(self, states: Sequence[Callable[[], None]]) -> Steps[tuple[float, float] | None]:
@@ -571,8 +571,8 @@ class Probe:
         if k is None or (yield from self._happens_again(lambda call: call.before.get(k, now[k]).size != now[k].size)):
             return None
         if type(now[k].size) is Place:
-            return Finding("less", f"the first calls moved on in `{plain_label(k)}`, and the last one did not")
-        return Finding("less", f"`{plain_label(k)}` had items left before the first call and none in the end")
+            return Finding("less", f"the first calls moved on in {named(k)}, and the last one did not")
+        return Finding("less", f"{named(k)} had items left before the first call and none in the end")
 
     def _has_ended(self, label: str, last: Any) -> bool:
         """Whether calls took from something until nothing was left: an iterator, a container, a cursor, a file in which
@@ -645,21 +645,20 @@ class Probe:
             k for k in labels if k in now and now[k].kind != OF_PROCESS and not k.endswith("'") and k.count("·") < 2
         ]
         known.sort(key=lambda k: (k.count("·"), k.count(".")))  # what has a name of its own first
-        pairs = [(plain_label(k), was.get(k), now[k]) for k in known]
+        pairs = [(named(k), was.get(k), now[k]) for k in known]
         for name, then, here in pairs:
             if then is not None and is_switch(then, here):
                 a, b = (
                     _shape(each.size) if isinstance(each.size, tuple) else repr(each.digest) for each in (then, here)
                 )
-                return f"; `{name}` was {a}, then {b}"
+                return f"; {name} was {a}, then {b}"
         for name, then, here in pairs:
             if then is not None and type(then.size) is type(here.size) is int and then.size != here.size:
-                return f"; `{name}` held {then.size:,}, then {here.size:,} item{'s' * (here.size != 1)}"
+                return f"; {name} held {then.size:,}, then {here.size:,} item{'s' * (here.size != 1)}"
         for name, then, here in pairs:
             if then is not None and is_number(then) and is_number(here) and abs(here.digest) < _LARGE:
-                return f"; `{name}` was {_number_text(then)}, then {_number_text(here)}"
-        # of what is new within something, that has changed
-        return next((f"; `{plain_label(k)}` was {'changed' if k in was or '·' in k else 'made'}" for k in known), "")
+                return f"; {name} was {_number_text(then)}, then {_number_text(here)}"
+        return next((f"; {named(k)} was {'changed' if k in was else 'made'}" for k in known), "")
 
 
 def _ends(lost: Sequence[float]) -> bool:

@@ -43,6 +43,8 @@ _MOST_BYTES = 32 << 20
 """Bytes that are copied to be put back; larger state is not put to the test."""
 _WORD = 40
 """Characters of a text that may be a switch."""
+_AGAIN = "'"
+"""Ends the label of the second thing that has the same one, and once more that of the third."""
 _DICTS = (dict, OrderedDict, defaultdict, Counter)
 _CONTAINERS = (list, set, deque, bytearray, *_DICTS)
 GROWING = frozenset(kind.__name__ for kind in _CONTAINERS)
@@ -109,7 +111,7 @@ def reach(namespace: dict[str, Any], names: Iterable[str], codes: Iterable[CodeT
                 continue
             known.add(id(one.value))
         while label in found:  # several things of one kind within one object
-            label += "'"
+            label += _AGAIN
         found[label] = one
         if depth < _DEEPEST and not _is_scalar(one.value):
             with contextlib.suppress(RuntimeError):  # another thread changes it
@@ -303,9 +305,10 @@ def is_switch(was: Seen, now: Seen) -> bool:
     return was.kind == now.kind and was[1:] != now[1:] and (is_word or is_shape)
 
 
-def plain_label(label: str) -> str:
-    """As the user would say it."""
-    return label.partition("·")[0].rstrip("'").removesuffix(".__dict__")
+def named(label: str) -> str:
+    """As the user would say it: what has no name of its own is something in what has one."""
+    plain, *within = label.split("·")
+    return f"{'something in ' if within else ''}`{plain.rstrip(_AGAIN).removesuffix('.__dict__')}`"
 
 
 # ---- what is put back ------------------------------------------------------------------------------------------------
