@@ -403,7 +403,7 @@ def test_a_thread_that_each_call_leaves_running_is_told_and_one_that_ran_before_
 def test_state_that_was_put_to_the_test_is_as_the_calls_left_it() -> None:
     _, names = probed("a = np.arange(9.)[::-1].copy(); n = [0]", SORT + "\nn[0] += 1")
     assert names["a"].tolist() == list(range(9))
-    assert names["n"][0] == 3 + 6 + PLAIN  # it moves, and is not put back
+    assert names["n"][0] == 3 + 2 * work.TURNS + PLAIN  # it moves, and is not put back
 
 
 def test_a_frame_that_was_put_to_the_test_is_the_one_of_the_calls() -> None:
@@ -411,7 +411,30 @@ def test_a_frame_that_was_put_to_the_test_is_the_one_of_the_calls() -> None:
     _, names = probed("", FRAME_SORTED + "df.loc[0, 'n'] = df.get('n', [0])[0] + 1", df=frame)
     assert names["df"] is frame
     assert frame["a"].tolist() == list(range(9))
-    assert frame["n"][0] == 3 + 3 + PLAIN  # the three tests from the state of setup had copies of their own
+    assert frame["n"][0] == 3 + work.TURNS + PLAIN  # the tests from the state of setup had copies of their own
+
+
+@pytest.mark.parametrize("is_first_slow", [False, True])
+def test_calls_that_are_slow_by_chance_are_no_sign(is_first_slow: bool) -> None:
+    """As those of two threads that wait for each other beside busy processes; which of the two states is put back
+    first is of no matter."""
+
+    def pace() -> Any:
+        yield from (100, 100, 100)
+        yield from (5000 if turn % 2 == is_first_slow else 100 for turn in range(6))
+        yield from itertools.repeat(100)
+
+    probe, _ = probed("d = {}", "d['k'] = 1; clock.work(next(t))", plain=0, t=pace())
+    assert probe.finding is None
+
+
+def test_a_state_that_the_first_call_left_slow_is_a_doubt_that_takes_no_verdict() -> None:
+    probe, _ = probed("d = {}", "clock.work(5000 if d else 100); d['k'] = 1")
+    assert probe.finding is not None
+    assert probe.finding.how == "part"
+    assert "a call takes 100 µs from the state that setup left, and 5.00 ms from the present one" in (
+        probe.finding.evidence
+    )
 
 
 def test_nothing_of_a_recording_is_left(capsys: pytest.CaptureFixture[str]) -> None:
