@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -11,7 +12,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from torchbench_magic.process.interrupts import hear_interrupt, interrupts_held, interrupts_let_through
+from torchbench_magic.process.interrupts import (
+    AGAIN_S,
+    TooLong,
+    deadline,
+    hear_interrupt,
+    interrupts_held,
+    interrupts_let_through,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -301,6 +309,17 @@ def test_a_deadline_by_an_alarm_is_heard_there_too() -> None:
             hear_interrupt()
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="Windows has no alarms")
+def test_the_end_of_the_time_is_raised_again_where_the_first_was_lost() -> None:
+    """As in a finaliser, which Python lets nothing out of."""
+    with interrupts_held(), interrupts_let_through(), pytest.raises(TooLong), deadline(1000.0):
+        assert signal.getitimer(signal.ITIMER_REAL)[1] == AGAIN_S
+        with contextlib.suppress(TooLong):
+            signal.raise_signal(signal.SIGALRM)
+        signal.raise_signal(signal.SIGALRM)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_one_that_comes_as_a_block_is_entered_or_left_is_neither_lost_nor_leaves_a_handler() -> None:

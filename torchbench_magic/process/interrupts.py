@@ -23,9 +23,13 @@ class TooLong(BaseException):
     """The time is up. No Exception: a compiler that goes on without what fails would go on without this too."""
 
 
+AGAIN_S = 5.0
+"""Seconds after which it is raised once more: where the first one came, in a finaliser for instance, it may be lost."""
+
+
 @contextmanager
 def deadline(seconds: float) -> Iterator[None]:
-    """Raise `TooLong` in the block when that many seconds have passed.
+    """Raise `TooLong` in the block when that many seconds have passed, and each `AGAIN_S` from then on.
 
     Within `interrupts_let_through`, where handlers of signals have their place. An alarm of the user's goes on after
     the block with the rest of its time. Without effect outside of the main thread, on systems without timers, and where
@@ -43,7 +47,7 @@ def deadline(seconds: float) -> Iterator[None]:
     began = time.monotonic()
     before = signal.signal(signal.SIGALRM, end)
     try:
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
