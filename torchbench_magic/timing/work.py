@@ -527,9 +527,9 @@ class Probe:
         return None
 
     def _timed_from(self, states: Sequence[Callable[[], None]]) -> Steps[tuple[float, float] | None]:
-        """Seconds of a call from each of two states, in turns, the shortest of three; of more turns where they are short,
-        or far apart: beside busy processes most calls of several threads wait for each other, and a few may all be such
-        by chance. None where a call raised, or where the two are not told apart."""
+        """Seconds of a call from each of two states, in turns, the shortest of three; of more turns where they are
+        short, or far apart: beside busy processes most calls of several threads wait for each other, and a few may all
+        be such by chance. None where a call raised, or where the two are not told apart."""
         times: tuple[list[float], list[float]] = ([], [])
         few = 3 if self._first.cpu < self.long / 5 else 2
         spent = 0.0
