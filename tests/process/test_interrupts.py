@@ -314,7 +314,7 @@ def test_a_deadline_by_an_alarm_is_heard_there_too() -> None:
 def test_the_end_of_the_time_is_raised_again_where_the_first_was_lost() -> None:
     """As in a finaliser, which Python lets nothing out of."""
     heard = []
-    with interrupts_held(), interrupts_let_through(), deadline(1000.0):
+    with interrupts_held(), interrupts_let_through(), deadline(30.0):
         assert signal.getitimer(signal.ITIMER_REAL)[1] == AGAIN_S
         for _ in range(2):
             try:
@@ -322,7 +322,6 @@ def test_the_end_of_the_time_is_raised_again_where_the_first_was_lost() -> None:
             except TooLong as error:
                 heard.append(error)
     assert len(heard) == 2
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_one_that_comes_as_a_block_is_entered_or_left_is_neither_lost_nor_leaves_a_handler() -> None:
