@@ -168,7 +168,7 @@ class Storable(Shown):
 _FIRST = frozenset(
     (
         *("partial", "not-counted", "not-stored", "not-stored-before", "resumed", "measured-again"),
-        *("events-lost", "lines-lost", "no-lines", "clock-set", "fork-deadlock"),
+        *("events-lost", "lines-lost", "no-lines", "clock-set"),
         *("compiled-away", "not-run", "no-steps"),
         *("engine-lost", "engine-left-out", "engines-left-out", "process-died"),
         *("rank-ended-early", "rank-not-back", "missing-ranks", "file-left-out"),

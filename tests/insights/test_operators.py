@@ -71,16 +71,15 @@ def test_no_word_of_a_dtype_where_it_is_not_slow_or_not_known(rows: list[OpEffic
 
 NARROW = row(
     "aten::bmm", input_shapes="[[64, 512, 512], [64, 512, 13]]", flops=4e8, bytes=7e7, dtype="float32", roof=0.004,
-    side="compute", kind="below-roof", again=0.01, wider=0.007,
+    side="compute", kind="below-roof", again=0.01,
 )  # fmt: skip
 
 
-def test_a_narrow_product_is_told_with_what_its_padded_one_saves() -> None:
+def test_a_narrow_product_is_told() -> None:
     (told,) = shape(made([NARROW]))
     assert "N = 13" in told.text
     assert "40 %" in told.text
-    assert "With N padded to 16 it took 7.0 ms instead of 10 ms" in told.text
-    assert told.seconds == pytest.approx(10 * (0.01 - 0.007)), "never what no cure reaches"
+    assert told.seconds == pytest.approx(10 * (0.01 - 0.004))
     assert below_roof(made([NARROW])) == [], "it is told once"
 
 
@@ -94,9 +93,6 @@ def test_a_narrow_product_is_told_with_what_its_padded_one_saves() -> None:
         {"input_shapes": "no shapes"},
         {"op": "aten::convolution"},
         {"flops": math.nan},
-        {"wider": math.nan},
-        {"wider": 0.0099},
-        {"wider": 0.02},
     ],
 )
 def test_no_word_of_a_shape_that_is_not_narrow_or_not_slow(changed: dict[str, Any]) -> None:
@@ -150,21 +146,16 @@ def test_other_classes_are_no_page_faults() -> None:
 FAR = row(flops=1e8, bytes=3e6, dtype="float32", roof=0.001, side="compute", kind="below-roof")
 
 
-def test_a_product_far_below_is_told_with_what_onednn_ran() -> None:
-    profile = made([FAR])
-    ran = (("aten::mm", FAR.input_shapes, "matmul by ref:any"),)
-    assert profile.efficiency is not None
-    profile = replace(profile, efficiency=replace(profile.efficiency, implementations=ran))
-    (told,) = below_roof(profile)
+def test_a_product_far_below_is_told() -> None:
+    (told,) = below_roof(made([FAR]))
     assert "10 %" in told.text
-    assert "matmul by ref:any" in told.cures[0].text
 
 
 def test_what_an_op_takes_longer_in_the_run_than_when_called_again_is_not_at_stake() -> None:
     (told,) = below_roof(made([replace(FAR, again=0.004)]))
     assert told.seconds == pytest.approx(10 * (0.004 - 0.001))
     assert "25 %" in told.text
-    (told,) = shape(made([replace(NARROW, again=0.006, wider=0.004)]))
+    (told,) = shape(made([replace(NARROW, again=0.006)]))
     assert told.seconds == pytest.approx(10 * (0.006 - 0.004))
     assert below_roof(made([replace(FAR, again=0.02)]))[0].seconds == pytest.approx(10 * (0.01 - 0.001))
 

@@ -96,7 +96,7 @@ judge.read_use = recorder.read_use = unknown"""
         "Cache sizes: unknown here",
         "Whether other processes used the CPU while peaks were measured is unknown here",
         "Page faults of the run: not available here",
-        "Hardware counters: not available here",
+        "Hardware counters: not read",
     ):
         assert said in shown
     assert kernel.run("_tprofile.efficiency.coverage >= 0").text() == "True"

@@ -116,7 +116,7 @@ torch.compile(f, backend="eager")(x)
 
 
 @pytest.mark.usefixtures("compiled_anew")
-def test_after_a_reset_each_compilation_has_its_own_calls() -> None:
+def test_after_a_reset_it_is_not_known_which_compilation_was_called() -> None:
     text = """%%tprofile
 def f(x):
     return x * 2
@@ -127,7 +127,7 @@ for i in range(3):
         g(x)
 """
     made = seen(text)
-    assert made.compilations["calls"].tolist() == [1, 2, 3]
+    assert made.compilations["calls"].isna().tolist() == [True] * 3
     (cure,) = next(each for each in made.insights if each.kind == "compiling").cures
     assert cure.text == "Take the reset of the compiler out of the cell: everything is compiled again after each one."
 

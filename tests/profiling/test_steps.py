@@ -272,9 +272,6 @@ LOOPS = {
     "while True": "i = 0\nwhile True:\n    x.exp()\n    i += 1\n    if i == 9: break\nx.tan()\n",
     "in a with": "with torch.no_grad():\n    for i in range(9):\n        x.exp()\n",
     "else": "for i in range(9):\n    x.exp()\nelse:\n    x.tan()\n",
-    "async for": (
-        "async def numbers():\n    for i in range(9):\n        yield i\nasync for i in numbers():\n    x.exp()\n"
-    ),
     "inner loops": "for i in range(9):\n    for j in range(3):\n        if j: break\n    x.exp()\n",
     "match": "for i in range(20):\n    x.exp()\n    match i:\n        case 8:\n            break\n",
     "try": "for i in range(20):\n    try:\n        x.exp()\n        if i == 8: break\n    finally:\n        i\n",
@@ -294,7 +291,7 @@ def test_iterations_are_steps_in_every_kind_of_loop() -> None:
     assert not wrong
 
 
-ENDS = ("for", "while True", "else", "async for", "try")
+ENDS = ("for", "while True", "else", "try")
 """One loop of each way to end; those that end likewise are in the slow tier."""
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from torchbench_magic import units
-from torchbench_magic.profiling.efficiency.table import PADDED, Efficiency, OpEfficiency
+from torchbench_magic.profiling.efficiency.table import Efficiency, OpEfficiency
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.results import CodeLine, Cure, Insight
 
@@ -20,8 +20,8 @@ from .evidence import LEAST_SECONDS, LEAST_SHARE, places_text, recorded_lines, s
 # ---- operators -------------------------------------------------------------------------------------------------------
 # Insights about single operations, with ``--efficiency``: `slow-dtype`, `shape`, `page-fault` and `below-roof`.
 #
-# What is at stake is what the first cure can reach: for `shape` the measured time of the padded product, for
-# `page-fault` what the faults take, for the others the time at this machine's roof. They are silent where the peaks
+# What is at stake is what the first cure can reach: for `page-fault` what the faults take, for the others the time at
+# this machine's roof. They are silent where the peaks
 # were measured while others used the machine: an op is then held against too low a roof, or against none.
 
 _FAR = 0.5
@@ -92,17 +92,15 @@ def slow_dtype(profile: Profile) -> list[Insight]:
 def shape(profile: Profile) -> list[Insight]:
     """Products far below their roof one of whose sizes is narrow (the gist's bmm with N = 13).
 
-    At stake: what the same product takes less with that size padded to a multiple of 16, both called after the run.
-    Silent where padding was not tried or saves nothing, for a product that is held up by page faults, ran on one
-    thread, or is small in all sizes (`insights.overhead`).
+    At stake: their time above the roof. Silent for a product that is held up by page faults, ran on one thread, or is
+    small in all sizes (`insights.overhead`).
     """
     efficiency = trusted_efficiency(profile)
     if efficiency is None:
         return []
 
     def stake(row: OpEfficiency) -> float:
-        is_meant = row.kind == "below-roof" and row.narrow is not None and row.wider > 0
-        return _usual(row) - row.wider if is_meant else 0.0
+        return _usual(row) - row.roof if row.kind == "below-roof" and row.narrow is not None else 0.0
 
     found = []
     for at, wall in _at_lines(profile, efficiency, stake):
@@ -110,15 +108,12 @@ def shape(profile: Profile) -> list[Insight]:
         assert narrow is not None
         name, size = narrow
         percent = units.percent(at.top.roof / _usual(at.top))
-        wider = -(-size // PADDED) * PADDED
-        before, after = (units.seconds_text(each, digits=2) for each in (_usual(at.top), at.top.wider))
         text = (
             f"`{at.where}` runs `{at.op}` on {_short(at.top.input_shapes)}, with {name} = {size}, at {percent} % of"
-            f" this machine's peak. With {name} padded to {wider} it took {after} instead of {before}:"
-            f" {stake_text(at.seconds, wall, profile.wall_time)}."
+            f" this machine's peak: {stake_text(at.seconds, wall, profile.wall_time)}."
         )
         cures = (
-            Cure(f"Store the tensors with {name} padded to {wider}."),
+            Cure(f"Compare it with `%%timer` with {name} padded to a multiple of 16, which fills vector registers."),
             Cure(
                 "Compare ways to write it with `%%timer`: the other operand first, several such products that share an"
                 " operand as one, `einsum`. Their gain was not measured.",
@@ -210,16 +205,12 @@ def below_roof(profile: Profile) -> list[Insight]:
             f"`{at.where}` runs `{at.op}`{besides} at {units.percent(row.roof / _rest(row))} % of what this machine's"
             f" {against} allows{alone}: {at_stake}."
         )
-        found.append(_op_insight("below-roof", at, wall, text, _cures_below(efficiency, row)))
+        found.append(_op_insight("below-roof", at, wall, text, _cures_below(row)))
     return found
 
 
-def _cures_below(efficiency: Efficiency, row: OpEfficiency) -> tuple[Cure, ...]:
+def _cures_below(row: OpEfficiency) -> tuple[Cure, ...]:
     cures = []
-    ran = next((words for op, shapes, words in efficiency.implementations
-                if (op, shapes) == (row.op, row.input_shapes)), "")  # fmt: skip
-    if ran:
-        cures.append(Cure(f"What ran: {ran}. Another dtype, layout or size may have a faster implementation."))
     if row.side == "memory":
         cures.append(Cure("Give it tensors in the memory order in which they are read: `contiguous` once, before the"
             " loop.",

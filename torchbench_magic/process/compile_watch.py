@@ -114,8 +114,7 @@ class CompiledFrame:
         name: qualified, of the code object; ``torch_dynamo_resume_in_f_at_4`` for the rest of a function.
         file, line: where the code begins; for the rest of a function, the line that broke the graph.
         code: None where it is not known.
-        seconds: that this took, the backward pass included.
-        spans: (from, to) in Unix ns, of the same: one, and one for a backward pass.
+        seconds: that this took by the compiler's own account, the backward pass included.
         guard: that had failed; empty for a first compilation.
         after: what the guard asks of, as it was then, in short; empty where that is not known.
         breaks: the graph breaks in it.
@@ -133,7 +132,6 @@ class CompiledFrame:
     line: int = 0
     code: CodeType | None = None
     seconds: float = 0.0
-    spans: tuple[tuple[int, int], ...] = ()
     guard: str = ""
     after: str = ""
     breaks: tuple[dynamo.Break, ...] = ()
@@ -281,7 +279,6 @@ class CompileWatch:
                 line=of.line if code is None else code.co_firstlineno,
                 code=code,
                 seconds=record.seconds,
-                spans=(record.span,),
                 guard=_guard_of(record, noted),
                 after=noted.after if noted is not None else "",
                 breaks=tuple(dict.fromkeys(breaks)),  # tracing begins anew after some, and meets the others again
@@ -306,8 +303,7 @@ class CompileWatch:
         for at in range(len(self._frames) - 1, -1, -1):
             if self._frames[at].compile_id == record.compile_id:
                 frame = self._frames[at]
-                seconds, spans = frame.seconds + record.seconds, (*frame.spans, record.span)
-                self._frames[at] = replace(frame, seconds=seconds, spans=spans)
+                self._frames[at] = replace(frame, seconds=frame.seconds + record.seconds)
                 return
         forward = (dynamo.read_record(one) for one in reversed(every))
         known = next((one for one in forward if one.compile_id == record.compile_id and not one.is_backward), record)
@@ -315,7 +311,6 @@ class CompileWatch:
             CompiledFrame(
                 *(record.compile_id, known.function, known.file, known.line),
                 seconds=record.seconds,
-                spans=(record.span,),
             )
         )
 

@@ -390,12 +390,6 @@ class ProcessUse:
         return ProcessUse(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(self)))
 
     @property
-    def system_share(self) -> float:
-        """Of its processor time, spent in the system; 0 where there is none."""
-        total = self.user + self.system
-        return self.system / total if total else 0.0
-
-    @property
     def worker_share(self) -> float:
         """Processor time of the other threads over that of the calling one; NaN where not known."""
         return max(self.user + self.system - self.own, 0.0) / self.own if self.own > 0 else math.nan

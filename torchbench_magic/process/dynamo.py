@@ -503,7 +503,6 @@ class FrameRecord:
         compile_id: ``3/2`` is the third compilation of frame 3.
         function, file, line: of the code; empty and 0 where it was given up before it began.
         seconds: from its beginning to its end.
-        span: the same as Unix ns, (0, 0) where that is not known.
         guard: why what was compiled before did not serve; empty for a first compilation.
         failure, why: the exception that ended it and its text; empty where it did not fail.
         failed_at: (file, line) of the user's code; ("", 0) where it is not known.
@@ -516,7 +515,6 @@ class FrameRecord:
     file: str
     line: int
     seconds: float
-    span: tuple[int, int]
     guard: str
     failure: str
     why: str
@@ -542,14 +540,12 @@ def read_record(record: Any) -> FrameRecord:
     began, ended = (getattr(record, name, None) for name in ("start_time_us", "end_time_us"))
     whole = getattr(record, "entire_frame_compile_time_s", None)
     is_known = began is not None and ended is not None
-    span = (1000 * int(began), 1000 * int(ended)) if is_known else (0, 0)
     return FrameRecord(
         compile_id=text("compile_id"),
         function=text("co_name"),
         file=text("co_filename"),
         line=int(getattr(record, "co_firstlineno", None) or 0),
-        seconds=(span[1] - span[0]) / 1e9 if is_known else float(whole or 0.0),
-        span=span,
+        seconds=(int(ended) - int(began)) / 1e6 if is_known else float(whole or 0.0),
         guard=text("recompile_reason"),
         failure=text("fail_type"),
         why=text("fail_reason"),

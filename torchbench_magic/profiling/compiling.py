@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import PurePath
 from types import CodeType
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from torchbench_magic.process.compile_watch import (
@@ -22,16 +21,11 @@ from torchbench_magic.process.compile_watch import (
     why_given_up,
 )
 from torchbench_magic.process.dynamo import change_of, switched_off_by
-from torchbench_magic.profiling.attribution import COMPILING
 from torchbench_magic.profiling.call_tree_tables import runs_as_it_is
-from torchbench_magic.profiling.events import Events
-from torchbench_magic.profiling.line_events import Stream
 from torchbench_magic.profiling.schema import COMPILATION_COLUMNS, GRAPH_BREAK_COLUMNS, frame_of
 from torchbench_magic.profiling.sources import Cells, CodeSources
 
 _LOOKUP = "TorchDynamo Cache Lookup"  # torch's range of a call for which compiled code is looked for
-_LONGEST_GAP = 50_000_000  # ns: longer is no formatting of an error
-_SLACK = 1_000_000  # ns: the compiler notes microseconds of another clock reading
 
 
 def cells_compiled(frames: Sequence[CompiledFrame], known: Sequence[CodeType], cells: Cells) -> list[CodeType]:
@@ -69,77 +63,25 @@ def _at_limits(compiled: Sequence[CompiledFrame], codes: Iterable[CodeType], ops
     return refused_before(codes, compiled) if in_vain > 0 else []
 
 
-def with_time_around(frames: Sequence[CompiledFrame], events: Events, streams: Sequence[Stream]) -> list[CompiledFrame]:
-    """The frames with the seconds until what was compiled, or given up, began to run.
-
-    The compiler's own account ends before it has written that down (7 ms a frame), the profiler's range before what an
-    error takes to be formatted. What comes next on the thread, an op or a line, is the end. Where one range holds
-    several frames, each has its share.
-    """
-    ranges = np.flatnonzero(events.is_named(COMPILING.__eq__))
-    begins = events.start[ranges]
-    ends = np.array([_next(int(at), events, streams) for at in ranges], dtype=np.int64)
-    inside: dict[int, list[tuple[int, int]]] = {}  # range -> (frame, ns) of each span in it
-    more = [0.0 for _ in frames]
-    for number, frame in enumerate(frames):
-        for begin, end in frame.spans:
-            around = np.flatnonzero((begins <= begin + _SLACK) & (ends >= end - _SLACK) & (begin > 0))
-            if len(around):
-                inside.setdefault(int(around[-1]), []).append((number, end - begin))
-    for of, spans in inside.items():
-        whole = sum(ns for _, ns in spans)
-        left = float(ends[of] - begins[of]) - whole
-        for number, ns in spans:
-            more[number] += max(left, 0.0) / 1e9 * (ns / whole if whole else 1 / len(spans))
-    return [replace(frame, seconds=frame.seconds + added) for frame, added in zip(frames, more, strict=True)]
-
-
-def _next(at: int, events: Events, streams: Sequence[Stream]) -> int:
-    """When the next op or line of the thread began after a range; the end of the range where that is long after."""
-    native, end = int(events.native[at]), int(events.end[at])
-    later = events.start[(events.native == native) & (events.start >= end)]
-    marks = [np.array(stream.record, dtype=np.int64)[::2] for stream in streams if stream.native_id == native]
-    found = [int(times.min()) for times in (later, *(m[m >= end] for m in marks)) if len(times)]
-    next_ns = min(found, default=end)
-    return next_ns if next_ns - end <= _LONGEST_GAP else end
-
-
 def compilation_tables(
-    frames: Sequence[CompiledFrame], ops: pd.DataFrame, events: Events, texts: CodeSources, cells: Cells
+    frames: Sequence[CompiledFrame], ops: pd.DataFrame, texts: CodeSources, cells: Cells
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Both tables; ``ops`` and ``events`` are those of the run, which say how often a compiled frame ran."""
+    """Both tables; ``ops`` are those of the run, which say how often a compiled frame ran."""
     if not frames:
         return frame_of(COMPILATION_COLUMNS, {}), frame_of(GRAPH_BREAK_COLUMNS, {})
     places = _Places(texts, cells)
-    regions: dict[str, int] = {}
+    ran: Counter[str] = Counter()
     for name, calls in zip(ops["op"], ops["calls"], strict=True):
-        if of := region_of(name):
-            regions[of] = regions.get(of, 0) + int(calls)
+        ran[region_of(name)] += int(calls)
+    same = Counter(frame.compile_id for frame in frames)  # after a reset the compiler counts from 0 again
     names = {(frame.file, frame.name.rpartition(".")[2]): frame.name for frame in reversed(frames)}
-    calls = _calls(frames, regions, events)
-    rows = [_row(frame, places, names) | {"calls": calls[at]} for at, frame in enumerate(frames)]
+    rows = []
+    for frame in frames:
+        calls = ran[frame.compile_id] if frame.compile_id else 0
+        is_known = not calls or same[frame.compile_id] == 1
+        rows.append(_row(frame, places, names) | {"calls": calls if is_known else pd.NA})
     compilations = frame_of(COMPILATION_COLUMNS, {name: [row[name] for row in rows] for name in COMPILATION_COLUMNS})
     return compilations, _graph_breaks(frames, places)
-
-
-def _calls(frames: Sequence[CompiledFrame], regions: Mapping[str, int], events: Events) -> list[int]:
-    """Of each frame, how often it ran. After a reset the compiler counts from 0 again: a call is then of the newest of
-    those of the same number that had been compiled when it began."""
-    calls = [regions.get(frame.compile_id, 0) for frame in frames]
-    same: dict[str, list[int]] = {}
-    for at, frame in enumerate(frames):
-        if frame.spans:
-            same.setdefault(frame.compile_id, []).append(at)
-    for compile_id, of_it in same.items():
-        if len(of_it) > 1:
-            of_it.sort(key=lambda at: frames[at].spans[0][1])
-            ends = np.array([frames[at].spans[0][1] for at in of_it]) - _SLACK
-            numbers = [number for number, name in enumerate(events.names) if region_of(name) == compile_id]
-            began = events.start[np.isin(events.name, numbers)]
-            newest = np.maximum(np.searchsorted(ends, began, side="right") - 1, 0)
-            for at, count in zip(of_it, np.bincount(newest, minlength=len(of_it)), strict=True):
-                calls[at] = int(count)
-    return calls
 
 
 class _Places:

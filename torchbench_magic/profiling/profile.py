@@ -408,7 +408,7 @@ def silenced_by(profile: Profile) -> str:
     return ""
 
 
-_VOIDING_CORES = frozenset({"partial", "not-run", "no-steps", "clock-set", "fork-deadlock"})
+_VOIDING_CORES = frozenset({"partial", "not-run", "no-steps", "clock-set"})
 """Doubts about the stretch itself. Others, such as lost events, are about lines and operations."""
 
 

@@ -19,7 +19,7 @@ from torchbench_magic.process.environment import read_environment
 from torchbench_magic.process.inputs import inputs_of
 from torchbench_magic.process.values import Values, values_of, without_changed
 from torchbench_magic.process.values_between_runs import variable_of
-from torchbench_magic.profiling.compiling import cells_compiled, compilation_tables, given_up_before, with_time_around
+from torchbench_magic.profiling.compiling import cells_compiled, compilation_tables, given_up_before
 from torchbench_magic.profiling.cores.table import Concurrency, doubts_of_concurrency, proof_of, verdict_of
 from torchbench_magic.profiling.loops.spans import compiled_phases
 from torchbench_magic.profiling.loops.table import recorded_loop
@@ -91,10 +91,9 @@ def report(
     loop, sources = recorded_loop(run.marks, body, laid.trace, laid.sources, added, run.between_steps)
     python, doubts_of_python = _python(run, read, whole, texts, body)
     workers = worker_table(run.workers, lambda file, line: _as_shown(file, line, body.cells))
-    of_compiler = with_time_around(run.compiled, read.of_body, run.record.streams)
     asked = {code for _, code in run.marks.asked.values()}
-    of_compiler += given_up_before(run.compiled, run.record.codes, asked, laid.frames, laid.ops)
-    compilations, graph_breaks = compilation_tables(of_compiler, laid.ops, read.of_body, texts, body.cells)
+    given_up = given_up_before(run.compiled, run.record.codes, asked, laid.frames, laid.ops)
+    compilations, graph_breaks = compilation_tables([*run.compiled, *given_up], laid.ops, texts, body.cells)
     in_steps = options.schedule is not None
     waits = waits_for_workers(laid.ops, workers, run.workers, laid.wall_time, only_steps=in_steps)
     cost = profiler_cost(laid.wall_time, float(added.sum())) if added is not None else None

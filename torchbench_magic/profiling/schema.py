@@ -215,8 +215,8 @@ COMPILATION_COLUMNS: dict[str, ColumnType] = {
     "line": _MAYBE,  # where it begins; of the rest of a function, the line that broke the graph
     "file": _TEXT,
     "source_id": _TEXT,  # None where its text is no cell and no recorded file
-    "seconds": _SECONDS,  # that compiling took, the backward pass included
-    "calls": _COUNT,  # how often what was compiled ran in this run
+    "seconds": _SECONDS,  # that compiling took by the compiler's own account, the backward pass included
+    "calls": _MAYBE,  # how often what was compiled ran in this run; NA where a reset gave its number to another one too
     "kind": _TEXT,  # first, recompile, resume (the rest of a function after a graph break), or earlier: before the run
     "reason": _TEXT,  # of a recompile, in words; None for the others
     "argument": _TEXT,  # that changed, as the user writes it; None where it is no variable

@@ -8,7 +8,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -328,31 +328,16 @@ def _most_time_in(cycle: Profile) -> str:
 
 
 def loop(items: Iterable[Any]) -> Iterator[Any]:
-    """``items``, each a step: what fetches an item is part of its step.
-
-    Steps between which nothing is to be done are counted right here, as `SteppedRun.count` does: of many short ones
-    the call would be most of the time.
-    """
-    each, clock = iter(items), time.perf_counter
+    """``items``, each a step: what fetches an item is part of its step."""
+    each = iter(items)
     while True:
-        run = _current
-        if run is not None and run.number + 1 < run.idle_until:
-            run.number += 1
-            if clock() >= run.tell_at:
-                run.tell()
-        else:
-            going()
+        going()
         try:
             item = next(each)
         except StopIteration:
             left(is_empty=True)
             return
         yield item
-
-
-def loop_async(items: AsyncIterable[Any]) -> AsyncIterator[Any]:
-    """As `loop`, for ``async for``."""
-    return _AsyncLoop(aiter(items))
 
 
 def going() -> bool:
@@ -370,28 +355,12 @@ def left(is_empty: bool = False) -> bool:
     return False
 
 
-class _AsyncLoop:
-    def __init__(self, items: AsyncIterator[Any]) -> None:
-        self._items = items
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
-        going()
-        try:
-            return await anext(self._items)
-        except StopAsyncIteration:
-            left(is_empty=True)
-            raise
-
-
 # ---- loop_steps ------------------------------------------------------------------------------------------------------
 # Makes each iteration of a cell's loop a step, for ``--steps``.
 
 _OWN_SCOPE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _PACKAGE, _, _STEPS = "torchbench_magic.profiling.steps".partition(".")
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_LOOPS = (ast.For, ast.While)
 
 
 def mark_loop(tree: ast.Module) -> ast.Module:
@@ -414,18 +383,17 @@ def mark_loop(tree: ast.Module) -> ast.Module:
         parts = [_call("going()", loop.test), loop.test, _call("left(True)", loop.test)]
         loop.test = ast.copy_location(ast.BoolOp(ast.Or(), parts), loop.test)
     else:
-        name = "loop" if isinstance(loop, ast.For) else "loop_async"
-        called = _call(f"{name}(None)", loop.iter)
+        called = _call("loop(None)", loop.iter)
         called.args = [loop.iter]
         loop.iter = called
     return ast.fix_missing_locations(tree)
 
 
-def _outermost(node: ast.AST) -> Iterator[ast.For | ast.AsyncFor | ast.While]:
+def _outermost(node: ast.AST) -> Iterator[ast.For | ast.While]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, _LOOPS):
             yield child
-        elif not isinstance(child, _OWN_SCOPE):
+        elif not isinstance(child, (*_OWN_SCOPE, ast.AsyncFor)):
             yield from _outermost(child)
 
 
@@ -451,7 +419,7 @@ def _with_breaks(statement: ast.stmt) -> list[ast.stmt]:
         return [ast.copy_location(ast.Expr(_call("left()", place)), statement), statement]
     if isinstance(statement, _OWN_SCOPE):
         return [statement]
-    inner = ("orelse",) if isinstance(statement, _LOOPS) else ("body", "orelse", "finalbody")
+    inner = ("orelse",) if isinstance(statement, (*_LOOPS, ast.AsyncFor)) else ("body", "orelse", "finalbody")
     for name in inner:
         if isinstance(getattr(statement, name, None), list):
             made = [each for part in getattr(statement, name) for each in _with_breaks(part)]

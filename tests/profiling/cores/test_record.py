@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -269,7 +268,7 @@ def test_threads_that_ended_unseen_are_in_the_sum_of_the_process() -> None:
 
 
 def seen_of(points: list[list[int]], *threads: tuple[int, ...], ended: int = 0) -> dict[str, Any]:
-    told = {"points": points, "threads": threads, "looked": 10**9, "most": 1, "sees_waits": True, "hung": []}
+    told = {"points": points, "threads": threads, "looked": 10**9, "most": 1, "sees_waits": True}
     return told | {"ended": ended}
 
 
@@ -330,56 +329,6 @@ def test_the_share_of_periods_in_which_a_quota_stopped_the_code(
     assert after.throttled_since(before) == pytest.approx(share, nan_ok=True)
     if "cpu.max" in files and "max" not in files["cpu.max"].split()[0]:
         assert after.cores == 1  # a quota of half a core
-
-
-# ---- a worker that hangs --------------------------------------------------------------------------------------------
-
-
-@LINUX
-@pytest.mark.slow
-def test_a_forked_worker_that_waits_for_threads_it_does_not_have_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[dict[str, Any]] = []
-
-    def tell(hang: dict[str, Any]) -> None:
-        told.append(hang)
-        os.kill(os.getpid(), signal.SIGINT)  # what the reader does then
-
-    monkeypatch.setattr(record, "_tell", tell)
-    text = (
-        "import torch\n"
-        "class Data(torch.utils.data.Dataset):\n"
-        "    def __len__(self): return 2\n"
-        "    def __getitem__(self, i): return (torch.ones(256, 256) @ torch.ones(256, 256))[:2, :2]\n"
-        "torch.set_num_threads(2)\n"
-        "torch.ones(512, 512) @ torch.randn(512, 512)\n"
-        "torch.ones(4_000_000).mul(2)\n"
-        "class Two:\n"
-        "    def __call__(self, worker): torch.set_num_threads(2)\n"
-        "loader = torch.utils.data.DataLoader(Data(), num_workers=1, worker_init_fn=Two(),"
-        " multiprocessing_context='fork')\n"
-        "for batch in loader: pass\n"
-    )
-    threads = torch.get_num_threads()
-    try:
-        outcome = profiled(text, {"__name__": "__main__"}, concurrency=True)
-    finally:
-        torch.set_num_threads(threads)
-    assert isinstance(outcome.error, KeyboardInterrupt)
-    assert [each["name"] for each in told] == ["pt_data_worker"]
-    seen = outcome.profile.concurrency
-    assert seen is not None
-    assert "DataLoader worker" in seen.hung[0]
-    assert "fork-deadlock" in {each.kind for each in outcome.profile.warnings}
-
-
-def test_what_is_told_of_a_hang_is_one_line_with_the_cure(capsys: pytest.CaptureFixture[str]) -> None:
-    record._tell({"hangs": 17, "name": "pt_data_worker", "seconds": 3.0})
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "worker (pid 17) hangs" in said
-    assert "spawn" in said
-    (doubt,) = doubts_of_concurrency(Concurrency("waiting", hung=("A worker hangs: why. Do this.",)))
-    assert (doubt.kind, doubt.text) == ("fork-deadlock", "A worker hangs: why.")
 
 
 # ---- the proof ------------------------------------------------------------------------------------------------------

@@ -20,11 +20,9 @@ from torchbench_magic.profiling.cores import side_process
 from torchbench_magic.profiling.cores.record import core_use, timeline_of
 from torchbench_magic.profiling.cores.side_process import (
     BLOCKED,
-    PARKED,
     RUNNABLE,
     TIMED,
     UNTIMED,
-    Hangs,
     Points,
     schedstat_of,
     wait_kind,
@@ -48,7 +46,7 @@ def test_what_a_thread_waits_for() -> None:
         b"7 0x7f8f 0x1 0xf 0x0 0x0 0x0 0x7ffc 0x7f8f\n": BLOCKED,  # poll
         b"202 0x7f 0x89 0x0 0x7f8fc2 0x0 0xffffffff 0x7ffc 0x7f8f\n": TIMED,  # take_gil
         b"202 0x7f 0x189 0x0 0x0 0x0 0xffffffff 0x7ffc 0x7f8f\n": UNTIMED,  # threading.Lock
-        b"202 0x5654 0x80 0x28 0x0 0x1 0x20000 0x7ffd 0x7f19\n": PARKED,  # libgomp, seen in a worker that hung
+        b"202 0x5654 0x80 0x28 0x0 0x1 0x20000 0x7ffd 0x7f19\n": BLOCKED,  # libgomp
         b"202 0x5654 0x80 0x28 0x7fff 0x1 0x20000 0x7ffd 0x7f19\n": BLOCKED,
         b"202 0x5654\n": BLOCKED,
         b"": BLOCKED,
@@ -70,25 +68,6 @@ def test_points_stay_few_and_keep_totals_and_counts() -> None:
     assert [row[0] for row in points.rows] == sorted(row[0] for row in points.rows)
 
 
-def test_a_process_that_waits_for_its_team_without_processor_time_hangs_and_is_told_once() -> None:
-    hangs = Hangs()
-    told = [hangs.look(7, (500, 500), True, now) for now in (0.0, 1.0, 2.9, 3.1, 9.0)]
-    assert told == [False, False, False, True, False]
-
-
-def test_one_that_uses_processor_time_or_waits_elsewhere_does_not_hang() -> None:
-    hangs = Hangs()
-    assert not any(hangs.look(7, (now, now), True, float(now)) for now in range(20))
-    assert not any(hangs.look(8, (5, 5), now % 3 == 0, float(now)) for now in range(20))
-    team_works = (hangs.look(9, (5, now * SECOND), True, float(now)) for now in range(20))
-    assert not any(team_works)
-
-
-def test_a_thread_that_samples_the_worker_does_not_hide_that_it_hangs() -> None:
-    hangs = Hangs()
-    assert any(hangs.look(7, (5, now * SECOND // 50), True, float(now)) for now in range(5))
-
-
 def seen_of(*threads: tuple[int, ...], seconds: float = 1.0, run: float = 1.0, wait: float = 0.0) -> dict[str, Any]:
     """A report of a hundred looks at even distances; of threads in how many each was runnable, timed and untimed."""
     each = SECOND // 100
@@ -98,7 +77,7 @@ def seen_of(*threads: tuple[int, ...], seconds: float = 1.0, run: float = 1.0, w
         totals = [share * seconds, share * run, share * wait, 0.0]
         rows.append([*(round(total * SECOND) for total in totals), 1, each, 0, each])
     found = [[*thread[:3], *(each * looks for looks in thread[3:])] for thread in threads]
-    return {"points": rows, "threads": found, "looked": SECOND, "most": 3, "sees_waits": True, "hung": [], "ended": 0}
+    return {"points": rows, "threads": found, "looked": SECOND, "most": 3, "sees_waits": True, "ended": 0}
 
 
 def test_the_figures_of_a_stretch() -> None:
@@ -160,7 +139,7 @@ def test_looks_become_rare_where_all_cores_run_own_threads_and_nowhere_else() ->
 
 
 def test_of_nothing_seen_there_is_no_figure() -> None:
-    nothing = {"points": [], "threads": [], "looked": 0, "most": 0, "sees_waits": True, "hung": [], "ended": 0}
+    nothing = {"points": [], "threads": [], "looked": 0, "most": 0, "sees_waits": True, "ended": 0}
     assert core_use(nothing, 1, 0, SECOND).run != core_use(nothing, 1, 0, SECOND).run
     assert timeline_of(nothing, 0, SECOND).empty
     assert timeline_of(seen_of(), 5 * SECOND, 6 * SECOND).empty

@@ -219,7 +219,7 @@ def profile_seen(verdict: Any = "oversubscribed", **changed: Any) -> Profile:
     columns = (times, [1.5, 1.5, 1.0, 2.0], [2.5, 2.5, 30.0, 2.0], [0.0] * 4)
     timeline = pd.DataFrame(dict(zip(TIMELINE_COLUMNS, columns, strict=True)))
     known = {"timeline": timeline, "torch_threads": 8, "proof": "%%timer --threads 1,2,8\nf(x) < 3"}
-    known |= {name: changed.pop(name) for name in ("missing", "hung", "proof", "timeline") if name in changed}
+    known |= {name: changed.pop(name) for name in ("missing", "proof", "timeline") if name in changed}
     return profile_of_two_kernels(concurrency=Concurrency(verdict, replace(BESIDE_OTHERS, **changed), **known))  # type: ignore[arg-type]
 
 
@@ -259,7 +259,6 @@ def test_what_is_not_known_is_no_row() -> None:
 
     assert "waiting for the GIL" in rows(profile_seen())
     assert "waiting for the GIL" not in rows(profile_seen(gil=math.nan))
-    assert "hangs" in rows(profile_seen(hung=("A worker hangs.",)))
     assert cores_table(profile_of_two_kernels()) is None
 
 

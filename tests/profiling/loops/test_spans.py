@@ -12,7 +12,7 @@ from types import FrameType
 import numpy as np
 import pytest
 
-from torchbench_magic.profiling.loops import hooks, marks
+from torchbench_magic.profiling.loops import marks
 from torchbench_magic.profiling.loops.hooks import GRAD
 from torchbench_magic.profiling.loops.marks import (
     BACKWARD,
@@ -28,11 +28,9 @@ from torchbench_magic.profiling.loops.marks import (
 from torchbench_magic.profiling.loops.phases import phases_of
 from torchbench_magic.profiling.loops.spans import (
     Span,
-    evaluation_passes,
     pieces_of,
     recognised_steps,
     spans_of,
-    with_closures,
     with_loop_heads,
 )
 from torchbench_magic.profiling.loops.table import Loop, PlaceNumbers, RecordedLines, SampledLines, loop_rows
@@ -155,23 +153,6 @@ def test_two_loops_one_after_the_other_are_steps_of_both() -> None:
     assert len(told.steps) == 8
 
 
-@pytest.mark.parametrize("has_heads", [False, True])
-def test_a_batch_of_several_optimizer_steps_is_input_of_the_first_of_them(has_heads: bool) -> None:
-    told = Told()
-    for _ in range(5):
-        told.does((INPUT, 20, LOADER), (FORWARD, 3))
-        for _ in range(4):
-            if has_heads:  # of the loop over epochs, as lines show it
-                told.does((INPUT, 1))
-            told.does((FORWARD, 10), (ZERO_GRAD, 2), (BACKWARD, 30), (OPTIMIZER, 5, ONE))
-        told.does(*[(INPUT, 1)] * has_heads).waits(7)
-    told.does((INPUT, 1, LOADER))
-    asked = begins(told, INPUT, LOADER)
-    assert len(told.steps) == 20
-    assert [begin for begin, _ in told.steps][::4] == asked[:-1]
-    assert told.steps[-1][1] == asked[-1]
-
-
 @pytest.mark.parametrize("has_head", [False, True])
 def test_a_module_that_a_loader_calls_makes_input(has_head: bool) -> None:
     loading = Span(2, 50, INPUT, 1, LOADER)
@@ -187,19 +168,6 @@ def test_a_module_that_a_loader_calls_makes_input(has_head: bool) -> None:
 def test_a_generator_that_runs_the_model_is_no_input_there() -> None:
     spans = with_loop_heads([Span(10, 20, FORWARD, 2)], [Span(1, 55, INPUT, 1, is_head=True)])
     assert [piece.phase for piece in pieces_of(spans)] == [INPUT, FORWARD, INPUT]
-
-
-def test_the_head_of_a_loop_that_asks_for_such_a_batch_begins_the_step() -> None:
-    told = Told()
-    heads = []
-    for _ in range(5):
-        told.waits(1)
-        heads.append(Span(told.now, told.now + 23, INPUT, 99, is_head=True))
-        told.does((INPUT, 20, LOADER)).waits(2)
-        for _ in range(4):
-            told.does((FORWARD, 10), (BACKWARD, 30), (OPTIMIZER, 5, ONE))
-    told.spans = with_loop_heads(told.spans, heads)
-    assert [begin for begin, _ in told.steps][::4] == [head.begin for head in heads]
 
 
 def test_an_evaluation_of_one_batch_is_of_the_step_that_was() -> None:
@@ -373,76 +341,10 @@ def test_what_a_closure_runs_is_not_the_optimizer_s_however_often_it_runs() -> N
     assert times_of(spans_of(marks_), 100) == expected
 
 
-def test_a_closure_that_the_optimizer_does_not_tell_of_ends_with_its_backward_pass() -> None:
-    first = [(20, ZERO_GRAD, -1), (22, -ZERO_GRAD, -1), (40, BACKWARD, -1), (60, -BACKWARD, -1)]
-    again = [(70, ZERO_GRAD, -1), (71, -ZERO_GRAD, -1), (80, BACKWARD, -1), (90, -BACKWARD, -1)]
-    spans = spans_of(marks_of((0, OPTIMIZER, -1), *first, *again, (100, -OPTIMIZER, ONE)))
-    found = [(span.begin, span.end) for span in with_closures(spans) if span.phase == CLOSURE]
-    assert found == [(1, 60), (70, 90)]
-    expected = {"backward": 30, "optimizer": 1 + 10 + 10, "zero_grad": 3, "other": 19 + 18 + 9}
-    assert times_of(spans, 100) == expected
-
-
-@pytest.mark.parametrize("place", [OPTIMIZER, BACKWARD])
-def test_a_backward_pass_of_the_optimizer_s_own_is_no_closure(place: int) -> None:
-    """One that a library runs stands on the line that calls the step."""
-    spans = [Span(0, 100, OPTIMIZER, OPTIMIZER, ONE), Span(40, 60, BACKWARD, place, is_inner=True)]
-    assert any(span.phase == CLOSURE for span in with_closures(spans)) == (place != OPTIMIZER)
-
-
 def test_the_head_of_a_loop_is_input_unless_it_trains_or_is_of_the_model() -> None:
     spans = [Span(10, 20, FORWARD, 0), Span(30, 40, BACKWARD, 0)]
     heads = [Span(0, 9, INPUT, 1), Span(12, 13, INPUT, 2), Span(25, 45, INPUT, 3)]
     assert [s.place for s in with_loop_heads(spans, heads) if s.phase == INPUT] == [1]
-
-
-# ---- evaluation -----------------------------------------------------------------------------------------------------
-
-TRAINED, EVALUATED, HEAD = 21, 22, 23  # lines
-
-
-def passes(*given: tuple[int, int, int], graph: bool = True) -> list[bool]:
-    """Whether each forward pass is of an evaluation, of (phase, line, times) one after the other; each optimizer's step
-    ends a step."""
-    spans, steps, now, since = [], [], 0, -1
-    for phase, line, times in given:
-        for _ in range(times):
-            has_graph = graph or line != EVALUATED
-            fact = hooks.GRAD if phase == FORWARD and has_graph else ONE if phase == OPTIMIZER else -1
-            spans.append(Span(now, now + 1, phase, line, fact))
-            since = now if since < 0 and line != EVALUATED else since
-            now += 2
-            if phase == OPTIMIZER:
-                steps.append((since, now))
-                since = -1
-    found = [begin for begin, _ in evaluation_passes(spans, steps)]
-    return [span.begin in found for span in spans if span.phase == FORWARD]
-
-
-STEP = ((FORWARD, TRAINED, 1), (BACKWARD, 0, 1), (OPTIMIZER, 0, 1))
-
-
-@pytest.mark.parametrize("graph", [True, False])
-def test_passes_in_a_row_before_after_and_between_steps_are_of_an_evaluation(graph: bool) -> None:
-    evaluation = (FORWARD, EVALUATED, 3)
-    assert passes(evaluation, *STEP * 3, graph=graph) == [True] * 3 + [False] * 3
-    assert passes(*STEP * 3, evaluation, graph=graph) == [False] * 3 + [True] * 3
-    assert passes(*STEP * 2, evaluation, *STEP * 2, graph=graph) == [False] * 2 + [True] * 3 + [False] * 2
-
-
-def test_passes_that_may_lead_to_a_backward_pass_are_none() -> None:
-    within = ((FORWARD, EVALUATED, 3), *STEP)
-    assert not any(passes(*STEP * 2, (FORWARD, TRAINED, 1), *within, *STEP * 2))
-    assert passes(*STEP * 2, (FORWARD, TRAINED, 1), *within, *STEP * 2, graph=False).count(True) == 3
-    assert not any(passes((FORWARD, EVALUATED, 9), (FORWARD, HEAD, 1), (BACKWARD, 0, 1)))
-    assert not any(passes((FORWARD, EVALUATED, 9)))
-
-
-def test_passes_of_most_steps_and_single_ones_are_none() -> None:
-    with_teacher = ((FORWARD, TRAINED, 1), (FORWARD, EVALUATED, 2), (BACKWARD, 0, 1), (OPTIMIZER, 0, 1))
-    assert not any(passes(*with_teacher * 4, graph=False))
-    assert not any(passes((FORWARD, EVALUATED, 1), *STEP * 3))
-    assert not any(passes((FORWARD, HEAD, 3), (BACKWARD, 0, 1), (OPTIMIZER, 0, 1), *STEP * 3))
 
 
 # ---- rows -----------------------------------------------------------------------------------------------------------

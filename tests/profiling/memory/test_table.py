@@ -15,7 +15,6 @@ import torch
 from tests.profiling.profiling_text import profiled, profiled_with_torch, row
 from torchbench_magic.profiling.events import number_blocks
 from torchbench_magic.profiling.kineto import OlderBlocks, living_blocks
-from torchbench_magic.profiling.memory import tracemalloc_record as module
 
 # ==== memory table ====================================================================================================
 # Each block of memory on its line, from allocation to freeing; the totals are torch's own.
@@ -253,21 +252,9 @@ def test_a_tracemalloc_that_runs_already_goes_on() -> None:
     assert "already running" in doubt.text
 
 
-def test_its_cost_in_time_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    for plain, traced, said in ((100e-9, 350e-9, 250), (300e-9, 200e-9, 0)):
-        takes = iter([plain, traced])
-        monkeypatch.setattr(module, "_allocation_time", lambda takes=takes: next(takes))
-        doubts = profiled("x = 1\n", {}, host_memory=True).profile.warnings
-        (doubt,) = [doubt for doubt in doubts if doubt.kind == "host-memory"]
-        assert doubt.facts["per_allocation"] == pytest.approx(said * 1e-9)
-        assert f"made each of its allocations {said} ns slower" in doubt.text
-
-
-def test_the_cost_of_an_allocation_is_that_of_the_quickest_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    readings = iter([0.0, 4.0, 10.0, 12.0, 20.0, 29.0, 30.0, 33.0, 40.0, 45.0])
-    monkeypatch.setattr(module, "_clock", lambda: next(readings))
-    assert module._allocation_time() == pytest.approx(2.0 / module._BLOCKS)
-    assert next(readings, None) is None, "each trial is timed"
+def test_its_cost_in_time_is_said() -> None:
+    (doubt,) = [d for d in profiled("x = 1\n", {}, host_memory=True).profile.warnings if d.kind == "host-memory"]
+    assert "made each of its allocations slower" in doubt.text
 
 
 def test_with_it_no_line_is_said_to_be_partly_outside() -> None:

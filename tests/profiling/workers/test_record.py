@@ -37,7 +37,7 @@ from torchbench_magic.profiling.profiler import profile_body  # noqa: E402
 from torchbench_magic.profiling.steps import mark_loop  # noqa: E402
 from torchbench_magic.profiling.workers import loop as worker_loop  # noqa: E402
 from torchbench_magic.profiling.workers import record  # noqa: E402
-from torchbench_magic.profiling.workers.loop import WorkerNotes, open_notes, write_note  # noqa: E402
+from torchbench_magic.profiling.workers.loop import WorkerNotes, write_note  # noqa: E402
 from torchbench_magic.profiling.workers.record import WorkerRecord  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="workers are found in /proc")
@@ -47,17 +47,10 @@ LOOP = "for b in loader:\n    pass\n"
 def is_noted(function: str) -> bool:
     """In a worker: whether it was seen in ``function``, that is whether its notes say so; True in one that nobody looks
     at."""
-    notes = [file for file in Path("/proc/self/fd").iterdir() if "torchbench_magic_workers_" in _link(file)]
+    notes = list(Path(tempfile.gettempdir()).glob("torchbench_magic_workers_*"))
     written = [line for file in notes for line in file.read_text(encoding="utf-8").split("\n")[:-1]]
     mine = [rows for pid, rows in map(json.loads, written) if pid == os.getpid()]
     return not notes or any(row[2] == function for rows in mine for row in rows)
-
-
-def _link(file: Path) -> str:
-    try:
-        return os.readlink(file)
-    except FileNotFoundError:  # the one that listed the folder
-        return ""
 
 
 class Items(Dataset[int]):
@@ -235,42 +228,16 @@ except RuntimeError as error:
     assert ran.stdout.strip().endswith("[]"), "no file is left"
 
 
-def test_notes_are_read_until_they_are_sealed_and_what_a_killed_worker_left_half_written_is_no_note() -> None:
+def test_notes_are_read_until_they_are_removed_and_what_a_killed_worker_left_half_written_is_no_note() -> None:
     notes = WorkerNotes()
-    file = open_notes(notes.place)
-    assert file is not None
-    try:
-        write_note(file, {("a.py", 3, "f"): 0.5})
-        write_note(file, {("a.py", 3, "f"): 1.5})
-        os.write(file, b'[7, [["a.py", 4')
-        assert notes.close() == {os.getpid(): {("a.py", 3, "f"): 1.5}}
-        with pytest.raises(OSError, match="not permitted"):
-            write_note(file, {})
-    finally:
-        os.close(file)
-
-
-def test_where_no_file_can_lie_in_memory_one_on_the_disk_serves_and_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on macOS and Windows."""
-    monkeypatch.delattr(os, "memfd_create")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert "works" in functions(profile(LOOP, globals={"loader": DataLoader(Items(), num_workers=1)}))
-    assert not list(tmp_path.glob("torchbench*"))
-    notes = WorkerNotes()
-    notes.close()
-    assert open_notes(notes.place) is None
-
-
-def test_a_worker_that_starts_when_the_profile_has_ended_writes_to_nothing_else() -> None:
-    """Another file may have the descriptor by then."""
-    notes = WorkerNotes()
-    notes.close()
-    assert open_notes(notes.place) is None
-    with tempfile.TemporaryFile() as other:
-        taken = notes.place._replace(path=f"/proc/self/fd/{other.fileno()}")
-        assert open_notes(taken) is None
+    write_note(notes.path, {("a.py", 3, "f"): 0.5})
+    write_note(notes.path, {("a.py", 3, "f"): 1.5})
+    with open(notes.path, "a") as file:
+        file.write('[7, [["a.py", 4')
+    assert notes.close() == {os.getpid(): {("a.py", 3, "f"): 1.5}}
+    assert not os.path.exists(notes.path)
+    with pytest.raises(FileNotFoundError):
+        write_note(notes.path, {})
 
 
 def test_without_workers_there_is_no_table_and_no_sentence() -> None:
@@ -309,10 +276,7 @@ def looked(monkeypatch: pytest.MonkeyPatch, places: Iterable[tuple[Any, bool]], 
     monkeypatch.setattr(worker_loop, "_age", lambda: 3.0)
     monkeypatch.setattr(worker_loop, "_place", lambda frame: next(left))
     monkeypatch.setattr(worker_loop, "write_note", lambda file, seconds: written.append((clock.now, dict(seconds))))
-    file = os.open(os.devnull, os.O_WRONLY)
-    worker_loop._look(threading.get_ident(), file, clock)  # type: ignore[arg-type]
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(file)
+    worker_loop._look(threading.get_ident(), os.devnull, clock)  # type: ignore[arg-type]
     return clock, written
 
 
@@ -373,15 +337,12 @@ def test_a_switch_interval_that_the_worker_sets_stays(monkeypatch: pytest.Monkey
         sys.setswitchinterval(before)
 
 
-def test_once_the_notes_are_sealed_it_looks_no_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_once_the_notes_are_gone_it_looks_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     notes = WorkerNotes()
-    file = open_notes(notes.place)
-    assert file is not None
     notes.close()
     clock = Told(1000)
     monkeypatch.setattr(worker_loop, "time", SimpleNamespace(monotonic=clock.monotonic))
-    worker_loop._sample(threading.get_ident(), file, clock)  # type: ignore[arg-type]
-    os.close(file)
+    worker_loop._sample(threading.get_ident(), notes.path, clock)  # type: ignore[arg-type]
     assert len(clock.waits) == 1
 
 

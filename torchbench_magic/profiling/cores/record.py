@@ -9,9 +9,8 @@ import os
 import select
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,11 +26,6 @@ from .table import FEWEST, LEAST_WALL, TIMELINE_COLUMNS, Concurrency, CoreUse, v
 # ---- concurrency_run -------------------------------------------------------------------------------------------------
 # One run looked at from enter to leave, and what is to be said of it.
 
-_CURE = (
-    "Interrupt the cell; then leave the workers at one thread (no `torch.set_num_threads` in `worker_init_fn`), or"
-    ' start workers with `multiprocessing_context="spawn"`'
-)
-
 
 class ConcurrencyRun:
     """`start` and `stop` lie outside of the code's time; `enter` and `leave` take well under 0.3 ms each.
@@ -41,7 +35,7 @@ class ConcurrencyRun:
     """
 
     def __init__(self, ignored: Collection[int] = ()) -> None:
-        self._side = SideWatch(ignored, _tell)
+        self._side = SideWatch(ignored)
         self._facts: list[CoreFacts] = []
         self._quota = Limit()
         self._seen: dict[str, Any] | None = None
@@ -93,7 +87,6 @@ class ConcurrencyRun:
             timeline=timeline,
             torch_threads=torch_threads,
             missing=(*(["The code ended early: no verdict."] if partial else []), *self._missing(use)),
-            hung=tuple(map(hang_text, self._seen["hung"])) if self._seen is not None else (),
         )
 
     def _with_facts(self, use: CoreUse, wall: float) -> CoreUse:
@@ -135,21 +128,6 @@ class ConcurrencyRun:
             changed = f"The usable cores changed from {before} to {after} while the code ran"
             found.append(f"{changed}: the verdict uses {use.cores}.")
         return found
-
-
-def hang_text(hang: dict[str, Any]) -> str:
-    """One line that names a process that hangs, and what to do."""
-    who = "DataLoader worker" if hang["name"] == "pt_data_worker" else "process"
-    return (
-        f"A {who} (pid {hang['hangs']}) hangs: it waits for OpenMP threads that were not copied when it was forked."
-        f" {_CURE}."
-    )
-
-
-def _tell(hang: dict[str, Any]) -> None:
-    """While the cell waits for it, which it would for ever."""
-    sys.stderr.write(f"%%tprofile --concurrency: {hang_text(hang)}\n")
-    sys.stderr.flush()
 
 
 # ---- core_facts ------------------------------------------------------------------------------------------------------
@@ -311,8 +289,7 @@ def timeline_of(seen: Mapping[str, Any], begin: int, end: int) -> pd.DataFrame:
 # ---- side_watch ------------------------------------------------------------------------------------------------------
 # Starts the process that looks at this one's threads, and hears what it says. See `profiling.cores.side_process`.
 #
-# It is started before the code begins and ended after it, outside of its time; within it nothing of this runs but a
-# thread that waits for a line and says that a worker hangs.
+# It is started before the code begins and ended after it, outside of its time.
 
 PERIOD = 0.005
 """Seconds between two looks at the least, see `profiling.cores.side_process.MOST_SHARE`: 1 ms took 5.6 % of the
@@ -327,7 +304,6 @@ class SideWatch:
 
     Args:
         ignored: native ids of this process's threads that are nobody's, such as those that carry a kernel's messages.
-        tell: called, by a thread of its own, with each process that hangs.
 
     Attributes:
         problem: why nothing is seen; empty where it works.
@@ -335,11 +311,9 @@ class SideWatch:
 
     problem = ""
 
-    def __init__(self, ignored: Collection[int] = (), tell: Callable[[dict[str, Any]], None] | None = None) -> None:
-        self._ignored, self._tell = ignored, tell
+    def __init__(self, ignored: Collection[int] = ()) -> None:
+        self._ignored = ignored
         self._process: subprocess.Popen[bytes] | None = None
-        self._listener: threading.Thread | None = None
-        self._answer: dict[str, Any] | None = None
 
     def start(self) -> None:
         """Start it and wait until it looks. Where that fails, `problem` says why."""
@@ -360,9 +334,6 @@ class SideWatch:
         except (OSError, ValueError) as error:
             self.problem = f"the process that watches the threads did not start ({error})"
             self.close()
-            return
-        self._listener = threading.Thread(target=self._listen, name="torchbench_magic threads", daemon=True)
-        self._listener.start()
 
     def begin(self) -> None:
         """What was seen before is forgotten. Takes some microseconds."""
@@ -374,29 +345,24 @@ class SideWatch:
 
     def report(self) -> dict[str, Any] | None:
         """What was seen between `begin` and `end`; None where nothing was. The process is gone then."""
-        if self._listener is not None:
-            self._listener.join(_PATIENCE)
+        answer: dict[str, Any] | None = None
+        with contextlib.suppress(OSError, ValueError):
+            answer = json.loads(self._line())
         self.close()
-        if self._answer is None and not self.problem:
+        if answer is None and not self.problem:
             self.problem = "the process that watches the threads did not answer"
-        return self._answer
+        return answer
 
     def close(self) -> None:
         """End the process, whatever it does, and close its files. Safe to call twice."""
         process, self._process = self._process, None
         if process is None:
             return
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-        if self._answer is None:
-            process.kill()
+        process.kill()
         process.wait()
-        if self._listener is not None:
-            self._listener.join(_PATIENCE)  # it reads to the end of what the process said
-            self._listener = None
-        process.stdout.close()
+        for file in (process.stdin, process.stdout):
+            if file is not None:
+                file.close()
 
     def _say(self, what: bytes) -> None:
         if self._process is not None and self._process.stdin is not None:
@@ -404,9 +370,9 @@ class SideWatch:
                 os.write(self._process.stdin.fileno(), what)
 
     def _line(self) -> bytes:
-        """Its first line; empty where none comes in time."""
-        assert self._process is not None
-        assert self._process.stdout is not None
+        """Its next line; empty where none comes in time."""
+        if self._process is None or self._process.stdout is None:
+            return b""
         file, text, until = self._process.stdout.fileno(), b"", time.monotonic() + _PATIENCE
         while not text.endswith(b"\n"):
             ready, _, _ = select.select([file], [], [], max(0.0, until - time.monotonic()))
@@ -415,15 +381,3 @@ class SideWatch:
                 return b""
             text += more
         return text
-
-    def _listen(self) -> None:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        with contextlib.suppress(OSError, ValueError):
-            for line in self._process.stdout:
-                said = json.loads(line)
-                if "hangs" not in said:
-                    self._answer = said
-                    return
-                if self._tell is not None:
-                    self._tell(said)

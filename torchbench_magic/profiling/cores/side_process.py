@@ -2,9 +2,8 @@
 
 A thread of the process itself would be starved by the interpreter's lock (78 of 500 samples came). This file is run as
 a script in a fresh interpreter without packages: ``python -I -S side_process.py PID PERIOD_MS IGNORED,...``. It reads
-lines: ``begin`` (what was seen before is forgotten) and ``end`` (it answers and ends). It writes lines of JSON: ready,
-a worker that hangs as soon as it does, and at the end all that was seen. It ends as well when its parent has gone, and
-when its input ends.
+lines: ``begin`` (what was seen before is forgotten) and ``end`` (it answers and ends). It writes two lines of JSON:
+ready, and at the end all that was seen. It ends as well when its parent has gone, and when its input ends.
 
 Of each thread two files of /proc stay open: ``schedstat`` (ns that it ran, ns that it waited for a core;
 sched-stats.rst of Linux) and ``syscall`` (what it is blocked in; proc(5)). The second one needs the right to trace the
@@ -24,14 +23,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-RUNNABLE, BLOCKED, TIMED, UNTIMED, PARKED = range(5)
+RUNNABLE, BLOCKED, TIMED, UNTIMED = range(4)
 """A thread runs or waits for a core; is blocked in something else; waits in a semaphore or condition of glibc with a
-limit of time (Python waits so for the interpreter's lock) or without one (so for a `threading.Lock`); waits in a plain
-futex (a thread of libgomp for its team, or for a mutex)."""
+limit of time (Python waits so for the interpreter's lock) or without one (so for a `threading.Lock`)."""
 
 FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221, "s390x": 238}
 """Number of the system call (syscalls(2)) by machine."""
-_FUTEX_WAIT, _FUTEX_WAIT_BITSET, _COMMAND = 0, 9, 0x7F  # linux/futex.h; the rest of the bits are flags
+_FUTEX_WAIT_BITSET, _COMMAND = 9, 0x7F  # linux/futex.h; the rest of the bits are flags
 LATELY = 0.25
 """Seconds: a thread that has not run for so long waits for work, not for its turn."""
 CHILDREN_EVERY, THREADS_EVERY = 0.1, 0.02
@@ -47,10 +45,6 @@ gets enough of them."""
 ONE_AT_A_TIME = 1.1
 """Running threads up to which a lock may hold the others (`cores.table.verdict_of`): then looks stay as they are."""
 MOST_POINTS = 2048
-HANGS_AFTER = 3.0
-"""Seconds after which a process is said to hang whose main thread waits for its team and never runs meanwhile."""
-AT_WORK = 0.1
-"""Cores that a team that works uses at the least; other threads of a worker, such as one that samples it, use less."""
 
 
 def schedstat_of(text: bytes) -> tuple[int, int]:
@@ -76,9 +70,9 @@ def wait_kind(text: bytes, futex: int) -> int:
         command, limit = int(fields[2], 16) & _COMMAND, int(fields[4], 16)
     except ValueError:
         return BLOCKED
-    if command == _FUTEX_WAIT_BITSET:
-        return TIMED if limit else UNTIMED
-    return PARKED if command == _FUTEX_WAIT and not limit else BLOCKED
+    if command != _FUTEX_WAIT_BITSET:
+        return BLOCKED
+    return TIMED if limit else UNTIMED
 
 
 def _state_kind(text: bytes) -> int:
@@ -119,26 +113,6 @@ class Points:
         self._open = self._each
 
 
-class Hangs:
-    """Tells processes whose main thread waits for a team of threads that does not work; each is told once."""
-
-    def __init__(self) -> None:
-        self._since: dict[int, tuple[int, int, float]] = {}
-        self._told: set[int] = set()
-
-    def look(self, process: int, ran: tuple[int, int], is_parked: bool, now: float) -> bool:
-        """Whether it hangs, as of now. ``ran``: ns of its main thread, and of all its threads."""
-        before = self._since.get(process)
-        if not is_parked or before is None or before[0] != ran[0]:
-            self._since[process] = (*ran, now)
-            return False
-        lasts = now - before[2]
-        if process in self._told or lasts < HANGS_AFTER or ran[1] - before[1] > AT_WORK * lasts * 1e9:
-            return False
-        self._told.add(process)
-        return True
-
-
 class _Thread:
     """What is known of one thread; its files stay open. ``runnable``, ``timed`` and ``untimed`` are ns."""
 
@@ -162,7 +136,6 @@ class _Side:
         self.processes = [root]
         self.threads: dict[tuple[int, int], _Thread] = {}
         self.ended: list[_Thread] = []
-        self.hangs, self.hung = Hangs(), list[dict[str, Any]]()
         self.sees_waits = True
         self.cores = max(1, len(os.sched_getaffinity(root)))
         self._next_children = self._next_threads = 0.0
@@ -183,8 +156,8 @@ class _Side:
         self._gone_run = self._gone_wait = self._gone_below = 0
         self._counts_from_zero = now > 0.0  # threads that begin from now on
 
-    def sample(self) -> list[dict[str, Any]]:
-        """Look once; gives the processes that are found to hang."""
+    def sample(self) -> None:
+        """Look once."""
         at = self._clock()
         now = at / 1e9
         if now >= self._next_children:
@@ -195,7 +168,6 @@ class _Side:
             self._find_threads(now)
         stands_for = 0 if self._last is None else at - self._last[0]
         run, wait, below, runnable = self._gone_run, self._gone_wait, self._gone_below, 0
-        ran: dict[int, int] = {}
         for key, thread in list(self.threads.items()):
             is_late = self._read(thread, now)
             of_run, of_wait = thread.counted()
@@ -204,7 +176,6 @@ class _Side:
             if is_late is None:
                 self._end(key)
                 continue
-            ran[key[0]] = ran.get(key[0], 0) + thread.now[0]
             if thread.kind == RUNNABLE:
                 runnable += 1
                 thread.runnable += stands_for
@@ -215,7 +186,6 @@ class _Side:
         self._note_running(at, run, stands_for)
         self.samples += 1
         self.most = max(self.most, runnable)
-        return self._hanging(ran, now)
 
     def _read(self, thread: _Thread, now: float) -> bool | None:
         """Whether it ran lately; None where it has ended. One that has not is blocked in what it was blocked in."""
@@ -294,19 +264,6 @@ class _Side:
             thread.first = (0, 0)
         self.threads[key] = thread
 
-    def _hanging(self, ran: dict[int, int], now: float) -> list[dict[str, Any]]:
-        found = []
-        for process in self.processes[1:]:
-            leader = self.threads.get((process, process))
-            if leader is None:
-                continue
-            ran_both = leader.now[0], ran.get(process, 0)
-            if self.hangs.look(process, ran_both, _is_parked(leader, process), now):
-                name = _text(f"/proc/{process}/comm").strip()
-                found.append({"hangs": process, "name": name, "seconds": HANGS_AFTER})
-        self.hung += found
-        return found
-
     def report(self) -> dict[str, Any]:
         """All that was seen since `begin`: of each thread (process, ns that it ran, ns that it waited for a core, and
         ns that it was runnable, waited with a limit, waited without one); ``looked``: ns that the looks stand for;
@@ -322,18 +279,7 @@ class _Side:
             "ended": sum(thread.now[0] for thread in self.ended if thread.process != self.root),
             "most": self.most,
             "sees_waits": self.sees_waits,
-            "hung": self.hung,
         }
-
-
-def _is_parked(leader: _Thread, process: int) -> bool:
-    """Where nothing tells what a thread waits for, a worker of a DataLoader waits for work in poll(2), never in a
-    futex; others are not judged."""
-    if leader.files[2]:
-        return leader.kind == PARKED
-    if leader.kind == RUNNABLE or _text(f"/proc/{process}/comm").strip() != "pt_data_worker":
-        return False
-    return _text(f"/proc/{process}/wchan").startswith("futex_")
 
 
 def _names(folder: str) -> list[str]:
@@ -384,8 +330,7 @@ def main(arguments: list[str]) -> int:
                 _say(side.report())
                 return 0
         began = time.process_time()
-        for hang in side.sample():
-            _say(hang)
+        side.sample()
         length = max(period, 0.9 * length + 0.1 * (time.process_time() - began) / MOST_SHARE)
         due = max(due + (length * side.rarer if side.samples >= FIRST else period), time.perf_counter())
     return 1

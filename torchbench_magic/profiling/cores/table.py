@@ -196,7 +196,6 @@ class Concurrency:
         timeline: threads over time, columns of `TIMELINE_COLUMNS`.
         torch_threads: torch's intra-op threads.
         missing: what was not available, a sentence each.
-        hung: processes that hung, a sentence each.
         proof: a cell to paste: the same code at several thread counts, side by side.
     """
 
@@ -205,7 +204,6 @@ class Concurrency:
     timeline: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(TIMELINE_COLUMNS), dtype=float))
     torch_threads: int = 0
     missing: tuple[str, ...] = ()
-    hung: tuple[str, ...] = ()
     proof: str = ""
 
     def __post_init__(self) -> None:
@@ -271,7 +269,6 @@ def joined_concurrency(parts: Sequence[Concurrency]) -> Concurrency | None:
         timeline=pd.concat(filled, ignore_index=True) if filled else parts[0].timeline,
         torch_threads=max(each.torch_threads for each in parts),
         missing=_once(text for each in parts for text in each.missing),
-        hung=_once(text for each in parts for text in each.hung),
         proof=parts[0].proof,
     )
 
@@ -313,11 +310,6 @@ def proof_of(text: str | None, cores: int, current: int) -> str:
 
 
 def doubts_of_concurrency(seen: Concurrency | None) -> Iterator[Doubt]:
-    """Processes that hung; that nothing can be said, and why."""
-    if seen is None:
-        return
-    for text in seen.hung:
-        what, _, advice = text.partition(". ")
-        yield Doubt("fork-deadlock", f"{what}.", advice)
-    if seen.verdict == "not available" and seen.missing:
+    """That nothing can be said, and why."""
+    if seen is not None and seen.verdict == "not available" and seen.missing:
         yield Doubt("concurrency-unknown", f"How the cores were used is unknown. {seen.missing[0]}")

@@ -127,8 +127,6 @@ def _rows(seen: Concurrency) -> Iterator[tuple[str, str, str]]:
         yield "active threads", units.count(use.threads), f"active at least 5 % of the time; at most {use.most} at once"
         yield "samples", units.count(use.samples), "of the threads, taken by a separate process"
     yield "torch threads", units.count(seen.torch_threads), "torch.get_num_threads()"
-    for text in seen.hung:
-        yield "hangs", "", text
 
 
 def _number(value: float) -> str:

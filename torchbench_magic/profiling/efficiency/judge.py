@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import mmap
-import os
 import statistics
-import tempfile
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pandas as pd
 
 from torchbench_magic.process.contention import LOAD_KINDS, ProcessUse, read_use
-from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, interrupts_held
+from torchbench_magic.process.interrupts import NO_PROGRESS, Progress
 from torchbench_magic.process.machine import cpu_quota, memory_limit
 from torchbench_magic.process.peaks import Peaks, peaks_here, with_bandwidth_now
 from torchbench_magic.profiling.cost import MICROSECONDS
@@ -42,7 +38,6 @@ from .op_bytes import (
     accounts_for,
     class_of,
     moved_by,
-    padded,
 )
 from .table import Efficiency, OpEfficiency
 
@@ -96,13 +91,7 @@ def judged(profile: Profile, peaks: Peaks, spent: ProcessUse | None = None) -> P
     cost = cost_of_fault(peaks.threads) if is_fault else math.nan
     faults = {each.row: faults_in_call(each.row, called.get(each.row), cost, of_run) for each in found}
     found = [_with_calls(each, called, peaks, spent.worker_share, held_up, faults[each.row]) for each in found]
-    found = [_with_wider(each, recorded.get(each.call), peaks.threads) for each in found]
     rows = sorted((each.row for each in found), key=lambda row: -row.seconds * row.calls)
-    words = [
-        (row.op, row.input_shapes, more.implementation or "not oneDNN: torch's own code, or its BLAS library")
-        for row, more in called.items()
-        if row.flops > 0
-    ]
     made = Efficiency(
         peaks=peaks,
         rows=tuple(rows[:_KEPT]),
@@ -110,7 +99,6 @@ def judged(profile: Profile, peaks: Peaks, spent: ProcessUse | None = None) -> P
         page_faults=spent.faults,
         system_time=spent.system,
         worker_share=spent.worker_share,
-        implementations=tuple(words),
         notes=tuple(_notes(profile, peaks, spent)),
     )
     return replace(profile, efficiency=made, ops=_ops(profile.ops, found), lines=_lines(profile.lines, found))
@@ -277,7 +265,7 @@ def _with_calls(
         faults, fault_seconds, fault_share = counted
         again = math.nan if more is None else more.seconds
         share = more.worker_share if more is not None else worker_share
-        is_known = row.fresh < LARGE_FRESH or (more is not None and not math.isnan(more.faults))
+        is_known = row.fresh < LARGE_FRESH or not math.isnan(faults)
         is_near = row.roof / again >= NEAR if again > 0 else False
         kind = class_of(
             row.seconds,
@@ -290,16 +278,6 @@ def _with_calls(
         row = replace(row, kind=kind, is_bounded=each.is_bounded)
         row = replace(row, faults=faults, fault_seconds=fault_seconds, again=again)
     return replace(each, row=row)
-
-
-def _with_wider(each: _Judged, call: RecordedCall | None, threads: int) -> _Judged:
-    """With what a narrow product takes padded, where it is far below its roof and was called again."""
-    row = each.row
-    wide = None
-    if row.kind == "below-roof" and row.again > 0 and row.narrow is not None and call is not None:
-        wide = padded(call, *row.narrow)
-    more = once_more(wide, threads) if wide is not None else None
-    return replace(each, row=replace(row, wider=more.seconds)) if more is not None else each
 
 
 # ---- the tables -----------------------------------------------------------------------------------------------------
@@ -382,34 +360,21 @@ def _notes(profile: Profile, peaks: Peaks, spent: ProcessUse) -> Iterable[str]:
     quota = cpu_quota()
     if quota.is_set:
         yield f"A quota of {quota.value:.3g} cores: times include the pauses it causes, peaks do not."
-    yield _hardware_counters()
-
-
-def _hardware_counters() -> str:
-    """Whether the processor's own counters (cycles, cache misses) could be read; they are not."""
-    try:
-        kinds = [each.name for each in Path("/sys/bus/event_source/devices").iterdir()]
-    except OSError:
-        kinds = []
-    if any(name.startswith("cpu") for name in kinds):
-        return "Hardware counters: not read, though this machine has some."
-    return "Hardware counters: not available here."
+    yield "Hardware counters: not read."
 
 
 # ---- once_more -------------------------------------------------------------------------------------------------------
-# One op called a few times more, after the run: do page faults hold it up, and what does oneDNN run for it?
+# One op called a few times more, after the run: do page faults hold it up, and how many threads work on it?
 #
 # It is called on fresh random inputs of the recorded sizes, strides and dtypes. Nothing of the user's is touched:
-# random numbers go on as before, and what oneDNN writes to the process's stdout is read from a file.
+# random numbers go on as before.
 
-_STDOUT = 1
 _WARM = 2
 """Calls before any is looked at: the allocator then keeps what it will keep."""
 _LEAST = 0.02
 """Seconds that are looked at: processor time is counted well enough then, and threads that still wait for the end of
 an earlier op sleep."""
 _MOST_CALLS = 1000
-_LONGEST = 300
 
 
 @dataclass(frozen=True)
@@ -419,15 +384,11 @@ class MoreCalls:
     Attributes:
         faults: minor page faults; NaN where the system does not count.
         worker_share: processor time of other threads over that of the calling one; NaN where not known.
-        system_share: of its processor time, spent in the system.
-        implementation: what oneDNN ran, in its own words; empty where it ran nothing.
         seconds: of the median call, with memory and caches that are warm.
     """
 
     faults: float
-    system_share: float
     worker_share: float
-    implementation: str
     seconds: float = math.nan
 
 
@@ -472,50 +433,7 @@ def _looked_at(call: Callable[[], object]) -> MoreCalls:
         times.append(after - now)
         now = after
     used = read_use() - before
-    system = 0.0 if math.isnan(used.system) else used.system_share
-    return MoreCalls(used.faults / len(times), system, used.worker_share, _words(call), statistics.median(times))
-
-
-def _words(call: Callable[[], object]) -> str:
-    import torch
-
-    if not torch.backends.mkldnn.is_available():
-        return ""
-    with tempfile.TemporaryFile() as kept:
-        with _stdout_to(kept), torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):
-            call()
-        kept.seek(0)
-        return implementation_in(kept.read().decode(errors="replace"))
-
-
-@contextlib.contextmanager
-def _stdout_to(file: IO[bytes]) -> Iterator[None]:
-    """The process's own stdout, as C knows it, led into a file."""
-    with interrupts_held():
-        before = os.dup(_STDOUT)
-        try:
-            os.dup2(file.fileno(), _STDOUT)
-            yield
-        finally:
-            os.dup2(before, _STDOUT)
-            os.close(before)
-
-
-def implementation_in(said: str) -> str:
-    """``matmul by brg_matmul:avx512_core_bf16`` of what oneDNN wrote; empty where it executed nothing.
-
-    A line is ``onednn_verbose,v1,primitive,exec,cpu,KIND,IMPLEMENTATION,...`` (oneDNN's manual, "Verbose Mode"; without
-    ``v1`` and ``primitive`` in older versions).
-    """
-    found: dict[str, None] = {}
-    for line in said.splitlines():
-        parts = line.split(",")
-        if not parts[0].startswith(("onednn_verbose", "dnnl_verbose")) or "exec" not in parts:
-            continue
-        at = parts.index("exec")
-        if len(parts) > at + 3:
-            found[f"{parts[at + 2]} by {parts[at + 3]}"] = None
-    return ", ".join(found)[:_LONGEST]
+    return MoreCalls(used.faults / len(times), used.worker_share, statistics.median(times))
 
 
 # ---- page_faults -----------------------------------------------------------------------------------------------------
@@ -571,11 +489,12 @@ def _fill_fresh() -> None:
 
 
 def faults_in_call(row: OpEfficiency, more: MoreCalls | None, cost: float, of_run: float) -> tuple[float, float, float]:
-    """(faults, seconds that they take, their share of the op's time) of one call; NaN faults where none were counted.
+    """(faults, seconds that they take, their share of the op's time) of one call; NaN faults where none were counted,
+    or it is not known what they take.
 
     Args:
         more: calls of the op after the run; None without.
-        cost: seconds of a fault; NaN: what the system says of its processor time is taken.
+        cost: seconds of a fault; NaN: not known.
         of_run: share of the run's fresh pages for which faults were counted in it, see `run_faulting`.
     """
     if more is None:
@@ -588,10 +507,10 @@ def faults_in_call(row: OpEfficiency, more: MoreCalls | None, cost: float, of_ru
         return faults, seconds, 1.0
     if math.isnan(more.faults) or not accounts_for(more.faults, row.fresh):
         return more.faults, 0.0, 0.0
+    if math.isnan(cost):
+        return math.nan, 0.0, 0.0
     of_call = more.seconds if more.seconds > 0 else row.seconds
-    seconds = more.system_share * row.seconds if math.isnan(cost) else min(more.faults * cost, row.seconds)
-    share = more.system_share if math.isnan(cost) else min(more.faults * cost / of_call, 1.0)
-    return more.faults, seconds, share
+    return more.faults, min(more.faults * cost, row.seconds), min(more.faults * cost / of_call, 1.0)
 
 
 def run_faulting(rows: Iterable[OpEfficiency], called: Mapping[OpEfficiency, MoreCalls], spent: ProcessUse) -> float:

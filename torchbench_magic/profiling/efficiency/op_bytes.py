@@ -1,10 +1,10 @@
-"""Of an op: its class, the bytes that it moves, and how much of its product is padding."""
+"""Of an op: its class, and the bytes that it moves."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from torchbench_magic.process.peaks import Peaks
@@ -16,8 +16,6 @@ from torchbench_magic.profiling.op_arguments import (
     operator_of,
     returned,
 )
-
-from .table import PADDED
 
 # ---- op_classes ------------------------------------------------------------------------------------------------------
 # The class of an op: a rule of thresholds, each with its reason. Pure: figures in, a word out.
@@ -193,43 +191,3 @@ def _in_memory(tensor: Tensor) -> float:
     """Bytes of its elements, those of expanded dimensions once."""
     counts = (n for n, stride in zip(tensor.shape, tensor.strides, strict=True) if stride or not n)
     return float(math.prod(counts) * _SIZES.get(tensor.dtype, 4))
-
-
-# ---- padded_products -------------------------------------------------------------------------------------------------
-# A product with its narrow size padded: the call that tells what padding would save.
-
-
-def padded(call: RecordedCall, name: str, size: int) -> RecordedCall | None:
-    """The call with its size M, K or N padded to a multiple of `PADDED`; None where it is one.
-
-    Args:
-        call: of mm, bmm, addmm or baddbmm, whose last two tensors are multiplied: (..., M, K) by (..., K, N).
-    """
-    wide = -(-size // PADDED) * PADDED
-    at = [at for at, shape in enumerate(call.shapes) if isinstance(shape, list) and len(shape) >= 2]
-    if wide == size or len(at) < 2:
-        return None
-    first, second = at[-2:]
-    shapes = [list(shape) if isinstance(shape, list) else shape for shape in call.shapes]
-    for operand, dimension in {"M": ((first, -2),), "K": ((first, -1), (second, -2)), "N": ((second, -1),)}[name]:
-        shapes[operand][dimension] = wide
-    added = shapes[0] if first > 0 else []  # of addmm: what broadcasts to (M, N)
-    back = {"M": 2, "N": 1}.get(name, 0)
-    if back and isinstance(added, list) and len(added) >= back and added[-back] == size:
-        added[-back] = wide
-    strides = [
-        _laid_out(new, old) if isinstance(new, list) and new else old
-        for new, old in zip(shapes, call.strides, strict=True)
-    ]
-    return replace(call, shapes=shapes, strides=strides)
-
-
-def _laid_out(shape: Sequence[int], strides: Sequence[Any]) -> list[int]:
-    """Dense strides, the dimensions in the order in memory that they had; what was expanded stays so."""
-    order = sorted(range(len(shape)), key=lambda at: (strides[at], at < len(shape) - 1), reverse=False)
-    found, step = [0] * len(shape), 1
-    for at in order:
-        if strides[at] or shape[at] == 1:
-            found[at] = step
-            step *= shape[at]
-    return found

@@ -17,8 +17,6 @@ NARROW = 32
 """Sizes of a product up to which it is a narrow one: below, the vector registers and blocks of a processor (16 numbers
 of float32, blocks of 32 to 64) are not filled. The gist's product with N = 13 reached 24 % of the peak, and with 13 as
 the size that is summed over 41 to 58 %, at the same FLOPs and bytes (design notes on threads)."""
-PADDED = 16
-"""Narrow sizes are padded to multiples of it: the numbers of float32 in a vector register."""
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 
 
@@ -46,8 +44,6 @@ class OpEfficiency:
         fault_seconds: that these faults take of one call, with giving the pages back: by the measured cost of a fault,
             or what the op took longer in the run than with memory that was there.
         again: seconds of one call after the run, with warm memory and caches; NaN where there was none.
-        wider: of a product one of whose sizes is narrow, seconds of one call after the run with that size padded to a
-            multiple of 16; NaN of others, and where it was not called.
     """
 
     op: str
@@ -71,7 +67,6 @@ class OpEfficiency:
     faults: float = math.nan
     fault_seconds: float = 0.0
     again: float = math.nan
-    wider: float = math.nan
 
     @property
     def narrow(self) -> tuple[str, int] | None:
@@ -114,7 +109,6 @@ class Efficiency:
         page_faults: minor faults of the process during the run; NaN where not known.
         system_time: seconds that the system worked for the process during the run; NaN where not known.
         worker_share: processor time of the process's other threads over that of the cell's own; NaN where not known.
-        implementations: (op, input shapes, what oneDNN ran for it) of ops far below the roof.
         notes: what is not available here, one line each.
     """
 
@@ -124,7 +118,6 @@ class Efficiency:
     page_faults: float = math.nan
     system_time: float = math.nan
     worker_share: float = math.nan
-    implementations: tuple[tuple[str, str, str], ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

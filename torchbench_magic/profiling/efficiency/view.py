@@ -155,18 +155,7 @@ def efficiency_footer(profile: Profile) -> str:
     if rates:
         shown = [f"{rate / 1e9:.3g} at {units.bytes_text(size)}" for size, rate in sorted(rates)]
         said.append(f"Bandwidth, GB/s: {', '.join(shown)}, the last two measured now.")
-    return " ".join([*said, *_implementations(found.implementations), *found.notes])
-
-
-def _implementations(found: Sequence[tuple[str, str, str]]) -> Iterator[str]:
-    """``Run for aten::mm [64, 64], [64, 64] and 2 other shapes: ...``, each implementation once."""
-    by_words: dict[tuple[str, str], list[str]] = {}
-    for op, shapes, words in found:
-        by_words.setdefault((op, words), []).append(shapes)
-    for (op, words), of in by_words.items():
-        more = len(of) - 1
-        others = f" and {more} other shape{'' if more == 1 else 's'}" if more else ""
-        yield f"oneDNN for {op} {of[0]}{others}: {words}."
+    return " ".join([*said, *found.notes])
 
 
 # ---- roofline --------------------------------------------------------------------------------------------------------

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import os
 import sys
 import threading
-import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 from torchbench_magic.process.dynamo import Callbacks
 from torchbench_magic.process.frame_owner import unlink_frame
-from torchbench_magic.process.reach import is_users_module
 from torchbench_magic.profiling import kineto
 
-from .marks import BACKWARD, BATCH, FORWARD, INPUT, LOSS, OPTIMIZER, TRANSFER, ZERO_GRAD, LoopMarks, UnclearedGradients
+from .marks import BACKWARD, FORWARD, INPUT, LOSS, OPTIMIZER, TRANSFER, ZERO_GRAD, LoopMarks, UnclearedGradients
 
 # ---- training_hooks --------------------------------------------------------------------------------------------------
 # Hooks on what every training loop calls: loaders, backward, optimizers, zero_grad, transfers, gradient scalers.
@@ -49,17 +46,12 @@ class TrainingHooks:
         self._gradients = UnclearedGradients()
         self._ranges = StepRanges(marks, self._gradients)
         self._put: list[tuple[Any, str, Any, Any]] = []  # owner, name, what was there, what we put
-        self._ours: dict[int, tuple[Any, Any]] = {}  # by id of what we put at any time: itself, what was there
         self._pause = Callbacks(lambda _: self._leave(), lambda _: self._enter())
-        self._modules = len(sys.modules)
         self._is_on = False
-        self._autograd: Any = None
-        self._engine: Any = None
 
     def start(self) -> None:
         """Everything is put in place, or nothing."""
         try:
-            self._modules = len(sys.modules)
             self._is_on = True
             self._enter()
             self._pause.start()
@@ -72,8 +64,6 @@ class TrainingHooks:
         self._is_on = False
         self._pause.stop()
         self._leave()
-        return_names(self._ours, self._modules)
-        self._ours = {}
 
     def _enter(self) -> None:
         if not self._is_on or self._put:
@@ -81,17 +71,16 @@ class TrainingHooks:
         import torch
         from torch import autograd, nn, optim
 
-        put, noted, self._autograd = self._replace, self._noted, autograd
-        self._engine = self._autograd._engine_run_backward
-        put(autograd, "backward", lambda was: noted(was, BACKWARD, calls_engine=True, adds_gradients=True))
-        put(autograd, "grad", lambda was: noted(was, BACKWARD, calls_engine=True))
-        # assumed of torch 2.13 and newer: what both call, also by names that the user's code took before the run
+        put, noted = self._replace, self._noted
+        # assumed of torch 2.13 and newer: what `backward` and `grad` call, by whatever name these were taken
         put(autograd, "_engine_run_backward", self._engine_called)
         put(optim.Optimizer, "zero_grad", lambda was: noted(was, ZERO_GRAD))
         put(nn.Module, "zero_grad", lambda was: noted(was, ZERO_GRAD))
         self._replace_loading()
         self._replace_scaling()
-        self._replace_transfer()
+        if torch.accelerator.is_available():  # a call that moved nothing is no transfer
+            for name in ("to", "cuda", "cpu"):
+                put(torch.Tensor, name, lambda was: noted(was, TRANSFER, _has_moved))
         if self._with_modules:
             put(nn.Module, "__call__", lambda was: calls_noted(was, self.marks, self.outer))
         range_type = kineto.range_type()
@@ -121,7 +110,6 @@ class TrainingHooks:
         new = made(there)
         setattr(owner, name, new)
         self._put.append((owner, name, was, new))
-        self._ours[id(new)] = new, there
 
     def _replace_loading(self) -> None:
         """Iterators of loaders, those that were made before the run too, and the making of one: it starts workers."""
@@ -130,32 +118,15 @@ class TrainingHooks:
         # assumed of torch 2.13 and newer: all iterators of a DataLoader have the `__next__` of this class
         iterator = getattr(dataloader, "_BaseDataLoaderIter", None)
         loaders: dict[int, int] = {}  # id of an iterator -> number of its loader
-        number, begin, end = loaders.get, self.marks.begin, self.marks.end
-        thread, get_ident, here = self.marks.thread, threading.get_ident, sys._getframe
 
-        def iter_noted(was: Any) -> Any:
-            @functools.wraps(was)
-            def iterator_of(loader: Any) -> Any:
-                __tracebackhide__ = True
-                if get_ident() != thread:
-                    return was(loader)
-                begin(INPUT, here(1))
-                of_loader = self.marks.number_of(loader)
-                try:
-                    made = was(loader)
-                    loaders[id(made)] = of_loader
-                    return made
-                except BaseException as error:
-                    unlink_frame(error)
-                    raise
-                finally:
-                    end(INPUT, of_loader)
+        def number_of(made: Any, loader: Any) -> int:
+            loaders[id(made)] = number = self.marks.number_of(loader)
+            return number
 
-            return iterator_of
-
-        self._replace(DataLoader, "__iter__", iter_noted)
+        self._replace(DataLoader, "__iter__", lambda was: self._noted(was, INPUT, number_of))
         if iterator is not None and "__next__" in vars(iterator):
-            self._replace(iterator, "__next__", lambda was: self._noted(was, INPUT, lambda it: number(id(it), -1)))
+            number = lambda _, it: loaders.get(id(it), -1)
+            self._replace(iterator, "__next__", lambda was: self._noted(was, INPUT, number))
 
     def _replace_scaling(self) -> None:
         """A step that the scaler leaves out, since a gradient was infinite, is a step of the loop all the same."""
@@ -164,161 +135,65 @@ class TrainingHooks:
         scaler = getattr(torch.amp, "GradScaler", None)
         if scaler is None:
             return
-        number = self.marks.number_of
-        self._replace(scaler, "step", lambda was: self._noted(was, OPTIMIZER, lambda _, opt=None, *__: number(opt)))
+        number = lambda _, scaler, optimizer=None, *__: self.marks.number_of(optimizer)
+        self._replace(scaler, "step", lambda was: self._noted(was, OPTIMIZER, number))
         for name in ("unscale_", "update"):
             self._replace(scaler, name, lambda was: self._noted(was, OPTIMIZER))
 
-    def _replace_transfer(self) -> None:
-        """Only where there is a device to transfer to. A call that moved nothing is no transfer."""
-        import torch
+    def _noted(self, was: Any, phase: int, fact: Callable[..., int] | None = None) -> Any:
+        """``was`` with a mark before and after; ``fact`` tells from what it returned (None where it raised) and its
+        arguments what the mark holds."""
+        marks, get_ident, here = self.marks, threading.get_ident, sys._getframe
 
-        if not torch.accelerator.is_available():
-            return
-        for name in ("to", "cuda", "cpu"):
-            self._replace(torch.Tensor, name, lambda was: self._moved(was))
-
-    def _moved(self, was: Any) -> Any:
         @functools.wraps(was)
-        def moved(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        def noted(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            marks = self.marks
-            if threading.get_ident() != marks.thread:
-                return was(tensor, *args, **kwargs)
-            marks.begin(TRANSFER, sys._getframe(1))
-            made = tensor
+            if get_ident() != marks.thread:
+                return was(*args, **kwargs)
+            marks.begin(phase, here(1))
+            made = None
             try:
-                made = was(tensor, *args, **kwargs)
+                made = was(*args, **kwargs)
                 return made
             except BaseException as error:
                 unlink_frame(error)
                 raise
             finally:
-                marks.end(TRANSFER, int(made.device != tensor.device))
-
-        return moved
-
-    def _noted(
-        self,
-        was: Any,
-        phase: int,
-        fact: Callable[..., int] | None = None,
-        *,
-        calls_engine: bool = False,
-        adds_gradients: bool = False,
-    ) -> Any:
-        """``was`` with a mark before and after; ``fact`` tells from its arguments what the mark holds.
-
-        One frame more on the stack, for ``torch.autograd.backward`` too, which ``adds_gradients`` between two looks at
-        them: a warning of torch's names the place that is so many frames above it. A second one, of `_engine_called`,
-        would have it name this one.
-        """
-        import torch
-
-        begin, recent, extend, pack = self.marks.begin, self.marks.recent, self.marks.recent.extend, self.marks.pack
-        thread, get_ident, here, now = self.marks.thread, threading.get_ident, sys._getframe, time.time_ns
-        gradients = self._gradients
-        of_tensor = getattr(torch.Tensor.backward, "__code__", None)  # that calls `backward`
-        users: CodeType | None = None  # the user's code that called last
-
-        @functools.wraps(was)
-        def noted(*args: Any, **kwargs: Any) -> Any:
-            __tracebackhide__ = True
-            nonlocal users
-            if get_ident() != thread:
-                return was(*args, **kwargs)
-            if adds_gradients and gradients.watched:
-                gradients.backward_begins()
-            frame = here(1)
-            if adds_gradients:
-                gradients.depth += 1
-                frame = here(2) if frame.f_code is of_tensor else frame
-            if frame.f_code is users:
-                extend((now(), phase, frame.f_lasti, users))
-            else:
-                users = frame.f_code if begin(phase, frame) is frame else None
-            ours = self._engine_taken() if calls_engine else None
-            try:
-                return was(*args, **kwargs)
-            except BaseException as error:
-                unlink_frame(error)
-                raise
-            finally:
-                if ours is not None:
-                    self._engine_returned(ours)
-                extend((now(), -phase, -1, fact(*args) if fact is not None else -1))
-                if len(recent) >= BATCH:
-                    pack()
-                if adds_gradients:
-                    gradients.depth -= 1
-                    if gradients.watched:
-                        gradients.backward_ends()
+                marks.end(phase, fact(made, *args) if fact is not None else -1)
 
         return noted
 
-    def _engine_taken(self) -> Any:
-        """Torch's own engine, for a call that is noted already: what `_engine_called` put is handed out."""
-        ours, self._autograd._engine_run_backward = self._autograd._engine_run_backward, self._engine
-        return ours
-
-    def _engine_returned(self, ours: Any) -> None:
-        if self._put and self._autograd._engine_run_backward is self._engine:  # the hooks did not leave meanwhile
-            self._autograd._engine_run_backward = ours
-
     def _engine_called(self, was: Any) -> Any:
-        """What ``backward`` and ``grad`` of torch call, with marks where they were not called through our own."""
+        """What runs a backward pass, with marks round the outermost; gradients are looked at before and after one that
+        adds to them."""
         marks, gradients, get_ident, here = self.marks, self._gradients, threading.get_ident, sys._getframe
 
         @functools.wraps(was)
         def engine_called(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            is_first = not gradients.depth and get_ident() == marks.thread
-            adds = is_first and bool(kwargs.get("accumulate_grad"))
+            if gradients.depth or get_ident() != marks.thread:
+                return was(*args, **kwargs)
+            adds = bool(kwargs.get("accumulate_grad"))
             if adds:
                 gradients.backward_begins()
-            if is_first:
-                gradients.depth += 1
-                marks.begin(BACKWARD, here(1))
+            gradients.depth += 1
+            marks.begin(BACKWARD, here(1))
             try:
                 return was(*args, **kwargs)
             except BaseException as error:
                 unlink_frame(error)
                 raise
             finally:
-                if is_first:
-                    marks.end(BACKWARD)
-                    gradients.depth -= 1
+                marks.end(BACKWARD)
+                gradients.depth -= 1
                 if adds:
                     gradients.backward_ends()
 
         return engine_called
 
 
-# ---- names_taken -----------------------------------------------------------------------------------------------------
-# Names that code took of torch's functions while others stood in their place: ``from torch.autograd import grad`` in a
-# profiled cell, or in a module that it imports.
-
-
-def return_names(replaced: Mapping[int, tuple[Any, Any]], modules: int) -> None:
-    """Let names of the notebook, and of users' modules that were imported since, mean what they would without us.
-
-    Args:
-        replaced: by id of what stood in a place: itself, and what was there before.
-        modules: how many there were before.
-    """
-    for namespace in _namespaces(modules):
-        for name, value in list(namespace.items()):
-            found = replaced.get(id(value))
-            if found is not None and found[0] is value:
-                namespace[name] = found[1]
-
-
-def _namespaces(modules: int) -> Iterator[dict[str, Any]]:
-    """New modules stand at the end. All others are not asked whether they are users': that would be kept in memory."""
-    yield vars(sys.modules["__main__"])
-    for _, module in list(itertools.islice(sys.modules.items(), modules, None)):
-        if is_users_module(module):
-            yield vars(module)
+def _has_moved(made: Any, tensor: Any, *_: Any) -> int:
+    return int(made is not None and made.device != tensor.device)
 
 
 # ---- compiled_calls --------------------------------------------------------------------------------------------------
@@ -499,40 +374,20 @@ def _learns(module: Any) -> bool:
 def calls_noted(original: Any, marks: LoopMarks, outer: OuterCalls) -> Any:
     """What takes the place of ``nn.Module.__call__``. A step may call hundreds of modules: for those within another it
     does next to nothing."""
-    import torch
-
-    get_ident, thread, here, is_grad_enabled = threading.get_ident, marks.thread, sys._getframe, torch.is_grad_enabled
-    begin, recent, extend, pack, now = marks.begin, marks.recent, marks.recent.extend, marks.pack, time.time_ns
-    known_of, known_as = outer.known_of, outer.known.get
-    users: CodeType | None = None  # the user's code that called last
+    get_ident, here = threading.get_ident, sys._getframe
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         __tracebackhide__ = True
-        nonlocal users
-        if outer.depth or get_ident() != thread:
+        if outer.depth or get_ident() != marks.thread:
             return original(self, *args, **kwargs)
-        frame, known = here(1), known_as(id(self))
-        if known is not None and known[0]() is self:
-            _, phase, kept = known
-        else:
-            phase, kept = known_of(self, frame)
-        if not phase:
-            return original(self, *args, **kwargs)
-        outer.depth = 1  # not a cell: a compilation in the call leaves this function for a new one
+        outer.enter(self, here(1))
         try:
-            if frame.f_code is users:
-                extend((now(), phase, frame.f_lasti, users))
-            else:
-                users = frame.f_code if begin(phase, frame) is frame else None
             return original(self, *args, **kwargs)
         except BaseException as error:
             unlink_frame(error)
             raise
         finally:
-            outer.depth = 0
-            extend((now(), -phase, -1, flags_of(self, kept, is_grad_enabled())))
-            if len(recent) >= BATCH:
-                pack()
+            outer.leave(self)
 
     return __call__
 
@@ -564,23 +419,13 @@ class StepRanges:
 
     def entered(self, was: Any) -> Any:
         """``record_function.__enter__``"""
-        begin, running, extend, now = self._marks.begin, self._running, self._marks.recent.extend, time.time_ns
-        thread, get_ident, here = self._marks.thread, threading.get_ident, sys._getframe
+        marks, running, get_ident, here = self._marks, self._running, threading.get_ident, sys._getframe
         of_torch = _code_round_steps()
-        users: CodeType | None = None  # the user's code that called last
 
         @functools.wraps(was)
         def entered(range_: Any) -> Any:
-            nonlocal users
-            if range_.name.startswith(_STEP) and here(1).f_code is of_torch and get_ident() == thread:
-                wrapper, frame = here(1), here(2)
-                caller: FrameType | None = frame
-                if frame.f_code is users:
-                    extend((now(), OPTIMIZER, frame.f_lasti, users))
-                else:
-                    caller = begin(OPTIMIZER, frame)
-                    users = frame.f_code if caller is frame else None
-                running.append((range_, caller, wrapper))
+            if range_.name.startswith(_STEP) and here(1).f_code is of_torch and get_ident() == marks.thread:
+                running.append((range_, marks.begin(OPTIMIZER, here(2)), here(1)))
             return was(range_)
 
         return entered
@@ -601,38 +446,14 @@ class StepRanges:
 
     def left(self, was: Any) -> Any:
         """``record_function.__exit__``"""
-        running, recent, extend, now = self._running, self._marks.recent, self._marks.recent.extend, time.time_ns
-        pack, step_ends, left_alone = self._marks.pack, self._step_ends, self._gradients.left_alone
-        # of an optimizer that is left alone: itself, its number, and where it was stepped
-        alone: Callable[[], Any] = lambda: None
-        of_alone, place = -1, -1
-        code: CodeType | None = None
+        marks, running = self._marks, self._running
 
         @functools.wraps(was)
         def left(range_: Any, kind: Any, error: Any, traceback: Any) -> Any:
-            nonlocal alone, of_alone, code, place
             result = was(range_, kind, error, traceback)
-            if not running or running[-1][0] is not range_:
-                return result
-            caller, optimizer, self._made = running.pop()[1], self._made, None
-            if kind is not None:
-                extend((now(), -OPTIMIZER, -1, -1))
-                return result
-            if (
-                caller is not None
-                and caller.f_code is code
-                and caller.f_lasti == place
-                and optimizer is not None
-                and alone() is optimizer
-            ):
-                number = of_alone
-            else:
-                number, key = step_ends(optimizer, caller)
-                if key in left_alone and caller is not None:
-                    alone, of_alone, code, place = weakref.ref(optimizer), number, caller.f_code, caller.f_lasti
-            extend((now(), -OPTIMIZER, -1, number))
-            if len(recent) >= BATCH:
-                pack()
+            if running and running[-1][0] is range_:
+                caller, optimizer, self._made = running.pop()[1], self._made, None
+                marks.end(OPTIMIZER, self._step_ends(optimizer, caller) if kind is None else -1)
             return result
 
         return left
@@ -668,13 +489,13 @@ class StepRanges:
 
         return gradients_off
 
-    def _step_ends(self, optimizer: Any, caller: FrameType | None) -> tuple[int, tuple[int, int, int]]:
-        """The number of the optimizer that has made a step, and where: called from this frame."""
+    def _step_ends(self, optimizer: Any, caller: FrameType | None) -> int:
+        """The number of the optimizer that has made a step, called from this frame."""
         number, gradients = self._marks.number_of(optimizer), self._gradients
         key = (number, id(caller.f_code), caller.f_lasti) if caller is not None else (number, 0, 0)
         if number >= 0 and key not in gradients.left_alone and gradients.stepped(optimizer, key):
             self._marks.uncleared()
-        return number, key
+        return number
 
 
 def _has_closure(wrapper: FrameType) -> bool:

@@ -41,8 +41,6 @@ the loader or the optimizer, or the flags of a module's call."""
 MOST = 2_000_000
 """Marks that are kept: 64 MB, about 150 000 steps."""
 _DEEPEST = 120  # frames that are looked through for one of the user's
-BATCH = 2048
-"""Numbers that are packed at once."""
 
 
 class PlaceBook:
@@ -94,59 +92,28 @@ class LoopMarks:
 
     Attributes:
         thread: that thread's ident; others are to write nothing.
+        record: ``[time, mark, place, fact, ...]``
+        book: of these places.
         is_full: marks were left out from some moment on.
         elsewhere: steps of optimizers, and steps that the code said, on other threads.
         asked: codes that were called as compiled ones, by what compiles them.
-        recent: marks that are not packed yet, as `record` has them; but a phase that began at a known place has the
-            offset in its code, and this code in place of the fact.
-
-    After a step of torch all caches of the processor are cold, and each object that is touched costs a tenth of a
-    microsecond: a call of a function of Python's a whole one. So a mark is one tuple in a list, a quarter of what it
-    costs to write four numbers into an array; the line of a place is looked up when many marks are packed; and the
-    wrappers that every step runs through write into `recent` themselves, where the code that calls them is the one that
-    called them last, instead of by `begin` and `end`.
     """
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
-        self._book = PlaceBook()
+        self.record = array("q")
+        self.book = PlaceBook()
         self.is_full = False
         self.elsewhere = 0
         self.asked: dict[int, tuple[Any, CodeType | None]] = {}  # by id of the asker
-        self._packed = array("q")
-        self.recent: list[Any] = []
         self._objects: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._next = 0
 
-    @property
-    def record(self) -> array[int]:
-        """``[time, mark, place, fact, ...]``"""
-        self.pack()
-        return self._packed
-
-    @property
-    def book(self) -> PlaceBook:
-        """Of the places in the record."""
-        self.pack()
-        return self._book
-
-    def pack(self) -> None:
-        """Make ``recent`` shorter; to be called where it has `BATCH` numbers."""
-        recent, packed, number = self.recent, self._packed, self._book.number
-        for at in range(WIDTH - 1, len(recent), WIDTH):
-            code = recent[at]
-            if type(code) is CodeType:
-                recent[at - 1 : at + 1] = number(code, recent[at - 1]), -1
-        free = WIDTH * MOST - len(packed)
-        self.is_full = self.is_full or len(recent) > free
-        packed.fromlist(recent[:free])
-        recent.clear()
-
     def begin(self, phase: int, frame: FrameType) -> FrameType | None:
         """A phase begins, called from this frame. The frame of the user's code that it was called from, or is."""
-        moment, caller = time.time_ns(), self._book.users_frame(frame)
-        place = (-1, -1) if caller is None else (caller.f_lasti, caller.f_code)
-        self.recent.extend((moment, phase, *place))
+        moment, caller = time.time_ns(), self.book.users_frame(frame)
+        place = -1 if caller is None else self.book.number(caller.f_code, caller.f_lasti)
+        self._write(moment, phase, place, -1)
         return caller
 
     def end(self, phase: int, fact: int = -1) -> None:
@@ -166,9 +133,13 @@ class LoopMarks:
         self._note(UNCLEARED)
 
     def _note(self, mark: int, fact: int = -1) -> None:
-        self.recent.extend((time.time_ns(), mark, -1, fact))
-        if len(self.recent) >= BATCH:
-            self.pack()
+        self._write(time.time_ns(), mark, -1, fact)
+
+    def _write(self, *mark: int) -> None:
+        if len(self.record) < WIDTH * MOST:
+            self.record.extend(mark)
+        else:
+            self.is_full = True
 
     def step(self) -> None:
         """The code says that a step ends here."""

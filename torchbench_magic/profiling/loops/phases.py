@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from torchbench_magic.profiling.schema import LOOP_COLUMNS, frame_of
+from torchbench_magic.profiling.workers.loop import STARTING, WAITING
 
 # ---- phases ----------------------------------------------------------------------------------------------------------
 # The phases of the steps of a training loop: their table, and what a step is made of.
@@ -148,7 +149,7 @@ VARIES = "varies"
 TRAINED = "trained"
 """A backward pass followed, before the loop asked for its next input."""
 EVALUATION = "evaluation"
-"""It is of a loop none of whose iterations has a backward pass, or one of several in a row that lead to none."""
+"""It is of a loop over an input, none of whose iterations has a backward pass."""
 UNCLEARED = "uncleared"
 """Of an optimizer's step: a backward pass has added to the gradients of its step before, which nothing had cleared."""
 
@@ -174,10 +175,6 @@ def is_most(some: int, of_all: int) -> bool:
     share, square = some / of_all, _Z * _Z / of_all
     middle, spread = share + square / 2, _Z * sqrt(share * (1 - share) / of_all + square / 4 / of_all)
     return (middle - spread) / (1 + square) > 0.5
-
-
-WAITING, STARTING = "waiting for the loop", "starting the worker"
-"""``function`` of rows of `Profile.workers` that are no work."""
 
 
 def busy_shares(workers: pd.DataFrame) -> pd.Series[float]:

@@ -191,6 +191,6 @@ def _without_steps(run: PhasesRun, parts: pd.DataFrame, error: BaseException | N
     outside = " outside of compiled code" if calls_without_phases(run.marks.record) else ""
     return Doubt(
         "no-steps",
-        f"No steps were seen: fewer than two optimizer steps{outside}, and no call of `torchbench_magic.step()`.",
+        f"No steps were seen: fewer than two steps of an optimizer{outside}, and no call of `torchbench_magic.step()`.",
         "Call `torchbench_magic.step()` at the end of each step, or profile without `--phases`.",
     )

@@ -11,14 +11,11 @@ from itertools import groupby, pairwise
 from statistics import median
 
 from torchbench_magic.errors import Busy
-from torchbench_magic.process.dynamo import is_compiled
 from torchbench_magic.results import Doubt
 from torchbench_magic.units import count
 
-from .hooks import GRAD
 from .marks import (
     BACKWARD,
-    CLOSURE,
     COMPILED,
     FORWARD,
     INPUT,
@@ -147,31 +144,6 @@ def with_loop_heads(spans: Sequence[Span], heads: Iterable[Span]) -> list[Span]:
     return sorted([*spans, *filter(is_apart, heads)], key=lambda span: (span.begin, -span.end))
 
 
-def with_closures(spans: Sequence[Span]) -> list[Span]:
-    """The spans, and the closures of steps whose optimizer told of none (it leaves gradients on): from the step's
-    beginning, or from the first phase after the closure before, to the end of a backward pass that no line of the
-    optimizer's own caller runs.
-
-    Args:
-        spans: by their beginning.
-    """
-    begins = [span.begin for span in spans]
-    found = []
-    for at, step in enumerate(spans):
-        if step.phase != OPTIMIZER or step.in_backward:
-            continue
-        inside = [each for each in spans[at + 1 : bisect_left(begins, step.end)] if not each.in_backward]
-        if any(each.phase == CLOSURE for each in inside):
-            continue
-        since: int | None = step.begin + 1  # the step begins first
-        for each in inside:
-            since = each.begin if since is None else since
-            if each.phase == BACKWARD and each.place != step.place:
-                found.append(Span(since, each.end, CLOSURE, -1, is_inner=True))
-                since = None
-    return sorted([*spans, *found], key=lambda span: (span.begin, -span.end)) if found else list(spans)
-
-
 def pieces_of(spans: Iterable[Span]) -> list[Span]:
     """The spans (by their beginning) without what they have in common: the innermost has the time.
 
@@ -214,8 +186,7 @@ def pieces_of(spans: Iterable[Span]) -> list[Span]:
 # A step ends where an iteration does. With every step of an optimizer there is one, or (gradient accumulation) some: so
 # a step begins where the loop first asks for input after an optimizer's step, and without input with the phase that
 # most steps begin with, or the first after it. What lies between belongs to the step that was: a checkpoint, logging,
-# an evaluation. Another loop steps its optimizer on a line of its own. A batch that several steps of an optimizer are
-# made with (PPO: epochs over each rollout) is input of the first of them.
+# an evaluation. Another loop steps its optimizer on a line of its own.
 
 FEWEST = 2
 """Optimizer steps: one alone is no loop."""
@@ -224,25 +195,6 @@ _IN_TURN = 0.8  # of the steps of one optimizer that have one of every other bet
 _RARE = 10  # times as many steps as another optimizer has: the other one has nothing to do with this loop
 
 _InputKey = tuple[int, ...]
-
-
-def asked_steps(spans: Sequence[Span], ends: Sequence[int]) -> list[tuple[int, int]]:
-    """(begin, end) of each step, of a loop that asks for input in each and once more to end; else none.
-
-    Args:
-        spans: by their beginning, heads of loops included.
-        ends: moments, one in each step.
-    """
-    if len(ends) < FEWEST:
-        return []
-    asked, often = _asking(spans, ends, by_line=True)
-    edges = [bisect_left(asked, moment) for moment in ends]
-    starts = [asked[at - min(often, at)] for at in edges if at]
-    rarely = _rarely_asked(spans, ends)
-    starts = [_with_rare(start, before, rarely) for start, before in zip(starts, (-1, *ends), strict=False)]
-    if len(starts) < len(ends) or len(set(edges)) < len(ends) or edges[-1] >= len(asked):
-        return []
-    return list(zip(starts, [*starts[1:], asked[edges[-1]]], strict=True))
 
 
 def recognised_steps(spans: Sequence[Span], end: int) -> list[tuple[int, int]]:
@@ -294,7 +246,6 @@ def _steps_of_loop(spans: Sequence[Span], ends: Sequence[int], end: int) -> list
     found = _asking(spans, ends)
     apart = [span for span in spans if not span.is_inner and (span.phase != OPTIMIZER or span.fact >= 0)]
     first = [span.begin for span in apart]
-    rarely = _rarely_asked(spans, ends)
     opening = _opening(apart, first, ends)
     starts = []
     for at, last in enumerate(ends):
@@ -309,8 +260,7 @@ def _steps_of_loop(spans: Sequence[Span], ends: Sequence[int], end: int) -> list
             starts.append(next(opens, mine[0].begin if mine else before))
         else:
             starts.append(_first_start(apart, ends))
-        starts[-1] = _with_rare(starts[-1], before, rarely)
-    return list(zip(starts, [*starts[1:], _last_end(spans, rarely or found[0], ends[-1], end)], strict=True))
+    return list(zip(starts, [*starts[1:], _last_end(spans, found[0], ends[-1], end)], strict=True))
 
 
 def _ends(spans: Sequence[Span]) -> list[tuple[int, int]]:
@@ -322,29 +272,11 @@ def _ends(spans: Sequence[Span]) -> list[tuple[int, int]]:
         return [(s.end, s.place) for s in passes if bisect_left(inside, s.end) > bisect_left(inside, s.begin)]
     places = {span.end: span.place for span in steppers}
     by_one: dict[int, list[int]] = defaultdict(list)
-    anew = _made_anew(spans, steppers)
     for span in steppers:
-        by_one[anew.get(span.fact, span.fact)].append(span.end)
+        by_one[span.fact].append(span.end)
     leading = _leading(by_one)
     ends = by_one[leading] if leading is not None else list(places)
     return [(moment, places[moment]) for moment in sorted(ends)]
-
-
-def _made_anew(spans: Sequence[Span], steppers: Sequence[Span]) -> dict[int, int]:
-    """Of optimizers that step once and on one line, each after a backward pass of its own, the number of the first:
-    the loop makes its optimizer anew in each step."""
-    often = Counter(span.fact for span in steppers)
-    by_place: dict[int, list[Span]] = defaultdict(list)
-    for span in steppers:
-        if often[span.fact] == 1:
-            by_place[span.place].append(span)
-    passes = [span.begin for span in spans if span.phase == BACKWARD and not span.is_inner]
-    return {
-        span.fact: mine[0].fact
-        for mine in by_place.values()
-        if all(bisect_left(passes, a.end) < bisect_left(passes, b.begin) for a, b in pairwise(mine))
-        for span in mine
-    }
 
 
 def _leading(by_one: Mapping[int, Sequence[int]]) -> int | None:
@@ -364,13 +296,10 @@ def _leading(by_one: Mapping[int, Sequence[int]]) -> int | None:
     return leading
 
 
-def _asking(spans: Sequence[Span], ends: Sequence[int], *, by_line: bool = False) -> tuple[list[int], int]:
+def _asking(spans: Sequence[Span], ends: Sequence[int]) -> tuple[list[int], int]:
     """(when the loop asks for its input, how often it does so in a step): of all inputs that are asked for in most
-    steps, the one that is asked for once, and of these the first; empty where none is.
-
-    Args:
-        by_line: loaders of one line are one: each epoch may make its own.
-    """
+    steps, the one that is asked for once, and of these the first; empty where none is. Loaders of one line are one
+    where none of them is asked in most steps: each epoch may make its own."""
     by_loader: dict[_InputKey, list[int]] = defaultdict(list)
     by_place: dict[_InputKey, list[int]] = defaultdict(list)
     last: _InputKey | None = None
@@ -387,47 +316,12 @@ def _asking(spans: Sequence[Span], ends: Sequence[int], *, by_line: bool = False
             by_loader[key].append(span.begin)
             by_place[(span.place,)].append(span.begin)
         last = key
-    for keys in (by_place,) if by_line else (by_loader, by_place):
+    for keys in (by_loader, by_place):
         counted = {key: found for key, moments in keys.items() if (found := _per_step(moments, ends)) is not None}
         if counted:
             best = min(counted, key=lambda key: (abs(counted[key][0] - 1), counted[key][1]))
             return keys[best], max(int(counted[best][0]), 1)
     return [], 1
-
-
-def _rarely_asked(spans: Sequence[Span], ends: Sequence[int]) -> list[int]:
-    """When the loop asks a loader for a batch that several steps are made with; empty where each step has its own.
-
-    That is a loader which is asked before the first optimizer's step and then in fewer steps than the loop's own input,
-    once in each of these: an evaluation asks for all its batches at once, or not before the first step. Of several it
-    is the one that is asked least, around the others.
-    """
-    around = [span for span in spans if span.phase == INPUT and span.is_head and not span.in_backward]
-    begins = [span.begin for span in around]
-    by_loader: dict[int, list[int]] = defaultdict(list)
-    last: int | None = None
-    for span in spans:
-        if span.phase != INPUT:
-            last = None
-        elif span.fact >= 0 and not span.is_inner and not span.in_backward:
-            if span.fact != last:
-                at = bisect_right(begins, span.begin) - 1  # the head of a loop that asks this loader
-                is_asked_by_head = at >= 0 and around[at].end >= span.end
-                by_loader[span.fact].append(begins[at] if is_asked_by_head else span.begin)
-            last = span.fact
-    rare = []
-    for moments in by_loader.values():
-        edges = [bisect_left(moments, moment) for moment in ends]
-        counts = [high - low for low, high in pairwise(edges) if high > low]
-        if edges[0] and counts and median(counts) == 1 and len(counts) < _MOST_STEPS * (len(ends) - 1):
-            rare.append(moments)
-    return min(rare, key=len, default=[])
-
-
-def _with_rare(start: int, before: int, rarely: Sequence[int]) -> int:
-    """The beginning of a step: with the batch that is asked for since the step ``before`` and before ``start``."""
-    at = bisect_right(rarely, start) - 1
-    return rarely[at] if at >= 0 and rarely[at] > before else start
 
 
 def _per_step(moments: Sequence[int], ends: Sequence[int]) -> tuple[float, float] | None:
@@ -478,16 +372,6 @@ def _last_end(spans: Sequence[Span], asked: Sequence[int], last: int, end: int) 
     return min(following.end, end) if following is not None and following.phase == ZERO_GRAD else last
 
 
-# ---- evaluations -----------------------------------------------------------------------------------------------------
-# Which forward passes are of an evaluation, told by where they stand among the steps: also where no loader is asked
-# and the head of the loop is not a line of its own (`for x in held_out: model(x)`).
-
-_FEWEST_PASSES = 2  # passes of a line in a row: one alone may be the look at a shape, or the extra term of a loss
-_USUAL = 0.5  # of the steps: what is in more of them is part of the training, such as a teacher's pass
-
-_LineKey = tuple[int, bool]  # the line, and whether a graph is recorded
-
-
 class Leads:
     """Whether the graph that a forward pass has recorded may still be used: a backward pass comes after it, and no step
     begins before that. Without steps any backward pass after it may use it.
@@ -508,59 +392,6 @@ class Leads:
         return bisect_left(self._begins, moment) == bisect_right(self._begins, self._backward[after])
 
 
-def evaluation_passes(spans: Sequence[Span], steps: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """(begin, end) of each such pass, by its beginning.
-
-    Several of one line in a row, in no more than half of the steps, which cannot lead to a backward pass: they record
-    no graph, or no backward pass comes after them, or a step begins before it does. None without steps: a later cell
-    may run the backward pass.
-
-    Args:
-        spans: by their beginning.
-        steps: (begin, end) of each, one after the other.
-    """
-    if not steps:
-        return []
-    found = []
-    usual = _usual(spans, steps)
-    leads = Leads(spans, steps)
-    for key, run in _runs(spans):
-        if key in usual or len(run) < _FEWEST_PASSES:
-            continue
-        if not (key[1] and leads.after(run[-1].end)):
-            found += [(span.begin, span.end) for span in run]
-    return sorted(found)
-
-
-def _usual(spans: Sequence[Span], steps: Sequence[tuple[int, int]]) -> set[_LineKey]:
-    """What most steps do."""
-    begins = [begin for begin, _ in steps]
-    found: dict[_LineKey, set[int]] = defaultdict(set)
-    for span in spans:
-        at = bisect_right(begins, span.begin) - 1
-        if span.phase == FORWARD and not span.is_inner and at >= 0 and span.begin < steps[at][1]:
-            found[_line_key(span)].add(at)
-    return {key for key, inside in found.items() if len(inside) > _USUAL * len(steps)}
-
-
-def _runs(spans: Sequence[Span]) -> Iterator[tuple[_LineKey, list[Span]]]:
-    """The passes of each line with no backward pass and no optimizer's step between them."""
-    running: dict[_LineKey, list[Span]] = defaultdict(list)
-    for span in spans:
-        if span.is_inner or span.in_backward:
-            continue
-        if span.phase == FORWARD:
-            running[_line_key(span)].append(span)
-        elif span.phase in (BACKWARD, OPTIMIZER):
-            yield from running.items()
-            running = defaultdict(list)
-    yield from running.items()
-
-
-def _line_key(span: Span) -> _LineKey:
-    return span.place, bool(max(span.fact, 0) & GRAD)
-
-
 # ---- compiled_stretches ----------------------------------------------------------------------------------------------
 # What a loop's compiled functions leave untold.
 
@@ -568,46 +399,10 @@ def _line_key(span: Span) -> _LineKey:
 def calls_without_phases(record: Sequence[int]) -> int:
     """How many calls of compiled code began outside of every phase: a compiled module is a forward pass, and what
     compiled code calls compiled is part of it."""
-    return len(_calls(record))
-
-
-def compiled_steps(marks: LoopMarks, spans: Sequence[Span]) -> list[tuple[int, int]] | None:
-    """(begin, end) of each step of a loop whose forward pass, backward pass and optimizer are one compiled function;
-    None for any other loop.
-
-    Each call of it runs a backward pass, which compiled code leaves out, and none is run elsewhere; no step of an
-    optimizer is seen. A step ends where the loop asks for its next input: where a call ends is not known.
-
-    Args:
-        spans: by their beginning, heads of loops included.
-    """
-    backward = [span for span in spans_of(marks.record) if span.phase == BACKWARD and not span.is_inner]
-    codes = [marks.book.places[span.place][0] if span.place >= 0 else None for span in backward]
-    if not backward or any(span.phase == OPTIMIZER for span in spans):
-        return None
-    if not all(code is not None and is_compiled(code) for code in codes):
-        return None
-    calls = _calls(marks.record)
-    begins = [span.begin for span in backward]
-    edges = [bisect_right(begins, moment) for moment in (*calls, max(begins))]
-    if edges[0] or any(before == after for before, after in pairwise(edges)):
-        return None
-    return asked_steps(spans, [backward[at - 1].end for at in edges[1:]]) or None
-
-
-def _calls(record: Sequence[int]) -> list[int]:
-    """When each of these calls began."""
     moments = [record[at] for at in range(0, len(record) - WIDTH + 1, WIDTH) if record[at + 1] == COMPILED]
-    if not moments:
-        return []
-    spans = [span for span in spans_of(record) if not span.is_inner]
-    begins = [span.begin for span in spans]
-
-    def is_outside(moment: int) -> bool:
-        at = bisect_right(begins, moment) - 1
-        return at < 0 or spans[at].end < moment
-
-    return list(filter(is_outside, moments))
+    spans = [span for span in spans_of(record) if not span.is_inner] if moments else []
+    before = [bisect_right(spans, moment, key=lambda span: span.begin) - 1 for moment in moments]
+    return sum(at < 0 or spans[at].end < moment for at, moment in zip(before, moments, strict=True))
 
 
 def compiled_phases(record: Sequence[int]) -> Doubt | None:

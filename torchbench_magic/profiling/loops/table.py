@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Protocol
 
@@ -25,13 +24,10 @@ from .phases import PHASES
 from .spans import (
     Leads,
     Span,
-    compiled_steps,
-    evaluation_passes,
     pieces_of,
     recognised_steps,
     said_steps,
     spans_of,
-    with_closures,
     with_loop_heads,
 )
 
@@ -166,18 +162,8 @@ class RecordedLines:
         return self._by_place(lengths, nodes)
 
     def added(self, begin: int, end: int) -> float:
-        if not len(self.starts):
-            return 0.0
-        at = np.maximum(np.searchsorted(self.starts, (begin, end), side="right") - 1, 0)
-        since = np.maximum((begin, end) - self.starts[at], 0)
-        until = self._added_before[at] + since * self.recording[self.nodes[at]]
-        return float(until[1] - until[0])
-
-    @cached_property
-    def _added_before(self) -> NDArray[np.float64]:
-        """ns that recording may have added before each segment."""
-        lengths = np.diff(self.starts, append=self.end)
-        return np.append(0.0, np.cumsum(lengths * self.recording[self.nodes])[:-1])
+        lengths, nodes = self._cut(begin, end)
+        return float((lengths * self.recording[nodes]).sum())
 
     def added_by_place(self, begin: int, end: int) -> Mapping[int, float]:
         lengths, nodes = self._cut(begin, end)
@@ -291,9 +277,8 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source]) -> pd.DataFrame:
     """The table. Rows of a step add up to it; outside of steps stand only the phases themselves."""
     steps = recognised_steps(loop.spans, loop.end) if loop.steps is None else list(loop.steps)
     roles = _roles(loop.spans, Leads(loop.spans, steps))
-    evaluated = evaluation_passes(loop.spans, steps)
     # what a closure runs outside of phases is left as a gap: the loss, or other code
-    pieces = [piece for piece in pieces_of(with_closures(loop.spans)) if piece.phase != CLOSURE]
+    pieces = [piece for piece in pieces_of(loop.spans) if piece.phase != CLOSURE]
     sums: dict[_Key, _Sum] = defaultdict(_Sum)
     begins = [begin for begin, _ in steps]
     loaders = pieces_of(span for span in loop.spans if span.phase == INPUT and not span.is_head)
@@ -303,7 +288,7 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source]) -> pd.DataFrame:
         number = at if at >= 0 and piece.begin < steps[at][1] else -1
         mode = phases.UNCLEARED if piece.is_uncleared else ""
         if piece.phase == FORWARD:
-            mode = _mode(piece, phases.EVALUATION if _is_within(piece, evaluated) else _role(piece, roles))
+            mode = _mode(piece, _role(piece, roles))
         mine = sums[number, PHASES[piece.phase - 1], piece.place, mode, False]
         mine.ns += piece.end - piece.begin
         mine.added += loop.lines.added(piece.begin, piece.end)
@@ -416,11 +401,6 @@ def _role(piece: Span, roles: tuple[list[int], list[str]]) -> str:
     return roles[1][at] if at >= 0 else ""
 
 
-def _is_within(piece: Span, passes: Sequence[tuple[int, int]]) -> bool:
-    at = bisect_right(passes, piece.begin, key=lambda each: each[0]) - 1
-    return at >= 0 and piece.begin < passes[at][1]
-
-
 def _mode(piece: Span, role: str) -> str:
     flags = max(piece.fact, 0)
     return phases.mode_text(
@@ -489,7 +469,7 @@ def recorded_loop(
     spans = spans_of(record)
     if spans or marks.record or between_steps:  # else a plain loop, of perhaps a million iterations
         spans = with_loop_heads(spans, lines.heads())
-    steps = said_steps(marks.record, spans) or compiled_steps(marks, spans)
+    steps = said_steps(marks.record, spans)
     if between_steps:
         steps = [(a[1], b[0]) for a, b in pairwise(between_steps)]
     loop = Loop(spans, trace.begin, trace.begin + trace.duration, places, lines, steps)
@@ -508,7 +488,7 @@ def sampled_loop(
     for at in range(1, len(looked), 2):
         looked[at] = of_samples[looked[at]] if looked[at] >= 0 else -1
     spans = spans_of(_with_numbers(marks.record, numbers))
-    steps = said_steps(marks.record, spans) or compiled_steps(marks, spans)
+    steps = said_steps(marks.record, spans)
     loop = Loop(spans, begin, end, places, SampledLines(looked), steps)
     return loop_rows(loop, sources), sources, texts
 

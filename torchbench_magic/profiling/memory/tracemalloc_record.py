@@ -17,21 +17,16 @@ import numpy as np
 
 from torchbench_magic.arrays import Ints
 
-_TRIALS, _BLOCKS = 5, 2000
-_clock = time.thread_time if time.get_clock_info("thread_time").resolution <= 1e-6 else time.perf_counter
-
 
 class HostMemory:
     """Takes the clock's place in a line source: each time it is asked for, the totals are written down too.
 
     Attributes:
         was_running: tracemalloc ran already; it goes on afterwards, only its peak starts anew.
-        cost: seconds that tracemalloc adds to an allocation of a small object and its freeing, measured here and now.
     """
 
     def __init__(self) -> None:
         self.was_running = tracemalloc.is_tracing()
-        self.cost = 0.0
         self._samples = array("q")  # current, peak at each event
         self._times = array("q")
         self._last: tuple[int, int] | None = None
@@ -42,9 +37,7 @@ class HostMemory:
         """Start tracemalloc; before the line source, whose clock this is and whose record takes ``held()`` bytes."""
         self._held = held
         if not self.was_running:
-            plain = _allocation_time()
             tracemalloc.start(1)
-            self.cost = max(_allocation_time() - plain, 0.0)
         tracemalloc.reset_peak()
 
     def stop(self) -> None:
@@ -84,14 +77,3 @@ class HostMemory:
         last = self._last if self._last is not None else (0, 0)
         both = np.array([*self._samples, *last], dtype=np.int64).reshape(-1, 2)
         return np.array(self._times, dtype=np.int64), both[:, 0], both[1:, 1]
-
-
-def _allocation_time() -> float:
-    """Seconds of one small allocation and its freeing: the shortest of a few trials."""
-    best = float("inf")
-    for _ in range(_TRIALS):
-        started = _clock()
-        for _ in range(_BLOCKS):
-            bytes(600)  # above the size that Python's own small-block allocator serves
-        best = min(best, _clock() - started)
-    return best / _BLOCKS

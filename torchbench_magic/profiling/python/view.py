@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 
 from torchbench_magic import units
+from torchbench_magic.profiling.call_tree_tables import inclusive
 from torchbench_magic.profiling.ops_view import place_of
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.schema import PYTHON_COLUMNS
 from torchbench_magic.show.document import Phrase, clipped, code, of_result
 from torchbench_magic.show.table import (
     BuiltColumn,
@@ -33,8 +33,8 @@ from torchbench_magic.show.table import (
 # Functions that call themselves: one row instead of one for each level of the recursion.
 
 _SAME = ("function", "module", "file", "line")
-_INCLUSIVE = ("samples", "total_time", "torch_time", "python_time", "waiting_time")
-_OWN = tuple(name for name, dtype in PYTHON_COLUMNS.items() if dtype == "float64" and name not in _INCLUSIVE)
+_OWN_OF = {"total_time": "self_time", "torch_time": "self_torch_time", "waiting_time": "self_waiting_time"}
+"""Of each column that holds what a function calls too, that of its own."""
 
 
 def folded_recursion(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -51,34 +51,35 @@ def folded_recursion(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in rows:
         above = number_of[row["parent"]] if row["parent"] >= 0 else -1
         key = tuple(row[name] for name in _SAME)
-        between = _between(made, above, row, key)
-        if between is not None:
-            number = between[-1]
-            for each in between[:-1]:
-                _add(made[each], row, _INCLUSIVE, -1)
-            _add(made[number], row, _OWN, 1)
-            level.append(_level_of(rows, number_of, level, row["parent"], number) + 1)
-        else:
+        number, deep = _same_above(made, above, row, key), 1
+        if number is None:
             number = index.setdefault((above, key), len(made))
-            level.append(1)
-            if number == len(made):
-                made.append(row | {"parent": above, "deep": 1})
-                number_of.append(number)
-                continue
-            _add(made[number], row, (*_INCLUSIVE, *_OWN), 1)
-        made[number]["calls"] = _sum(made[number]["calls"], row["calls"])
-        made[number]["deep"] = max(made[number]["deep"], level[-1])
+        else:
+            deep += _level_of(rows, number_of, level, row["parent"], number)
+        if number == len(made):
+            made.append(row | {"parent": above, "deep": 1})
+        else:
+            for name in _OWN_OF.values():
+                made[number][name] += row[name]
+            made[number]["calls"] = _sum(made[number]["calls"], row["calls"])
+            made[number]["deep"] = max(made[number]["deep"], deep)
         number_of.append(number)
+        level.append(deep)
+    parents = [row["parent"] for row in made]
+    for name, own in _OWN_OF.items():
+        for row, value in zip(made, inclusive([each[own] for each in made], parents), strict=True):
+            row[name] = value
+    for row in made:
+        waiting = 0.0 if math.isnan(row["waiting_time"]) else row["waiting_time"]
+        row["python_time"] = row["total_time"] - row["torch_time"] - waiting
     return made
 
 
-def _between(made: Sequence[dict[str, Any]], above: int, row: dict[str, Any], key: tuple[Any, ...]) -> list[int] | None:
-    """The rows from the caller up to the one that has the same function, this one last; None where there is none."""
-    passed = []
+def _same_above(made: Sequence[dict[str, Any]], above: int, row: dict[str, Any], key: tuple[Any, ...]) -> int | None:
+    """Of the callers in the same file without a gap, the nearest that is the same function; None where none is."""
     while above >= 0 and row["file"] and made[above]["file"] == row["file"]:
-        passed.append(above)
         if tuple(made[above][name] for name in _SAME) == key:
-            return passed
+            return above
         above = made[above]["parent"]
     return None
 
@@ -89,11 +90,6 @@ def _level_of(
     while number_of[at] != number:
         at = rows[at]["parent"]
     return level[at]
-
-
-def _add(row: dict[str, Any], other: dict[str, Any], names: Sequence[str], sign: int) -> None:
-    for name in names:
-        row[name] += sign * other[name]
 
 
 def _sum(one: Any, other: Any) -> Any:

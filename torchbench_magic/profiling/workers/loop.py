@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import sys
 import tempfile
 import threading
@@ -14,57 +13,36 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 from torchbench_magic.process.frame_owner import is_library_file
 
 # ---- worker_notes ----------------------------------------------------------------------------------------------------
-# What DataLoader workers write down for the process that profiles: a file in memory, which has no name on the disk.
+# What DataLoader workers write down for the process that profiles: a temporary file.
 #
-# So nothing is left where that process is killed. A worker opens it by the process's number and descriptor, forked or
-# spawned alike, and appends a line for each of its sums. The end of the profile seals it: nothing more can be written.
-#
-# Only Linux has such files. Elsewhere it is a temporary file that the end of the profile removes.
+# A worker, forked or spawned, opens it by its path and appends a line for each of its sums. The end of the profile
+# removes it: nothing more can be written.
 
 WorkerPlace = tuple[str, int, str]  # file, line (0: none), function
-
-
-class NotesPlace(NamedTuple):
-    """Where the file is found; ``name`` tells it from another that has taken its descriptor, and is empty for one on
-    the disk."""
-
-    path: str
-    name: str
 
 
 class WorkerNotes:
     """The file, from its making until `close`.
 
     Attributes:
-        place: for the workers.
+        path: for the workers.
     """
 
     def __init__(self) -> None:
-        name = f"torchbench_magic_workers_{secrets.token_hex(8)}"
-        try:
-            self._file = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-            self.place = NotesPlace(f"/proc/{os.getpid()}/fd/{self._file}", name)
-        except (AttributeError, OSError):  # another system; a sandbox
-            self._file, path = tempfile.mkstemp(prefix="torchbench_magic_workers_")
-            self.place = NotesPlace(path, "")
+        file, self.path = tempfile.mkstemp(prefix="torchbench_magic_workers_")
+        os.close(file)
 
     def close(self) -> dict[int, dict[WorkerPlace, float]]:
-        """Seal it and let go of it; process id of each worker -> its seconds by place."""
-        if self.place.name:
-            import fcntl
-
-            fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
-        os.lseek(self._file, 0, os.SEEK_SET)
-        with open(self._file, encoding="utf-8") as file:
-            lines = file.read().splitlines()
-        if not self.place.name:
-            with contextlib.suppress(OSError):  # a worker still has it open, which Windows minds
-                os.unlink(self.place.path)
+        """Read and remove it; process id of each worker -> its seconds by place."""
+        lines: list[str] = []
+        with contextlib.suppress(OSError):  # it is gone; a worker has it open just now, which Windows minds
+            lines = Path(self.path).read_text(encoding="utf-8").splitlines()
+            os.unlink(self.path)
         found: dict[int, dict[WorkerPlace, float]] = {}
         for line in lines:
             try:
@@ -75,26 +53,18 @@ class WorkerNotes:
         return found
 
 
-def open_notes(place: NotesPlace) -> int | None:
-    """A descriptor to `write_note` to; None where the profile has ended."""
-    try:
-        file = os.open(place.path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0))
-    except OSError:
-        return None
-    if place.name and not os.readlink(f"/proc/self/fd/{file}").startswith(f"/memfd:{place.name} "):
-        os.close(file)
-        return None
-    return file
-
-
-def write_note(file: int, seconds: Mapping[WorkerPlace, float]) -> None:
+def write_note(path: str, seconds: Mapping[WorkerPlace, float]) -> None:
     """Append the sums of this process until now.
 
     Raises:
         OSError: the profile has ended.
     """
     text = json.dumps([os.getpid(), [[*place, took] for place, took in seconds.items()]])
-    os.write(file, f"{text}\n".encode())
+    file = os.open(path, os.O_WRONLY | os.O_APPEND)
+    try:
+        os.write(file, f"{text}\n".encode())
+    finally:
+        os.close(file)
 
 
 # ---- worker_loop -----------------------------------------------------------------------------------------------------
@@ -110,7 +80,7 @@ def write_note(file: int, seconds: Mapping[WorkerPlace, float]) -> None:
 # imports), and the loop before it asks for its first batch, is the start of the worker, no line of the user's.
 #
 # Every 0.2 s, and as time goes on every tenth of it, the sums are written to the profile's file (`WorkerNotes`); once
-# that takes nothing more the profile has ended, and so does the thread. Nothing of this package stays in the loader or
+# that is gone the profile has ended, and so does the thread. Nothing of this package stays in the loader or
 # in the data set.
 
 WAITING = "waiting for the loop"
@@ -145,16 +115,12 @@ def replace_loop(original: Callable[..., None] | None) -> None:
     _original = original
 
 
-def observed_loop(notes: NotesPlace, *args: Any, **kwargs: Any) -> None:
+def observed_loop(notes: str, *args: Any, **kwargs: Any) -> None:
     """Takes the place of torch's ``_worker_loop`` as the target of a worker process."""
     _leave_trace_hooks()
-    file = open_notes(notes)
-    if file is None:
-        original_loop()(*args, **kwargs)
-        return
     ended = threading.Event()
     looking = threading.Thread(
-        target=_look, args=(threading.get_ident(), file, ended), name="torchbench_magic", daemon=True
+        target=_look, args=(threading.get_ident(), notes, ended), name="torchbench_magic", daemon=True
     )
     looking.start()
     try:
@@ -176,18 +142,17 @@ def _leave_trace_hooks() -> None:
             monitoring.free_tool_id(tool)
 
 
-def _look(thread: int, file: int, ended: threading.Event) -> None:
+def _look(thread: int, notes: str, ended: threading.Event) -> None:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH)
     try:
-        _sample(thread, file, ended)
+        _sample(thread, notes, ended)
     finally:
-        os.close(file)
         if sys.getswitchinterval() < 2 * _SWITCH:  # the user's code set no other
             sys.setswitchinterval(interval)
 
 
-def _sample(thread: int, file: int, ended: threading.Event) -> None:
+def _sample(thread: int, notes: str, ended: threading.Event) -> None:
     seconds: Counter[WorkerPlace] = Counter({("", 0, STARTING): _age()})
     before = written = began = time.monotonic()
     looks, has_started, last = 0, False, False
@@ -205,7 +170,7 @@ def _sample(thread: int, file: int, ended: threading.Event) -> None:
         if last or now - written >= max(_WRITTEN_EVERY, _WRITTEN_SHARE * (now - began)):
             written = now
             try:
-                write_note(file, seconds)
+                write_note(notes, seconds)
             except OSError:
                 return
 

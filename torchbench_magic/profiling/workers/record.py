@@ -58,9 +58,12 @@ class Workers:
         loop = getattr(worker, "_worker_loop", None)
         if loop is None or isinstance(loop, partial):
             return
+        try:
+            self._notes = WorkerNotes()
+        except OSError:  # no place for a file
+            return
         replace_loop(loop)
-        self._notes = WorkerNotes()
-        self._put = partial(observed_loop, self._notes.place)
+        self._put = partial(observed_loop, self._notes.path)
         worker._worker_loop = self._put
 
     def stop(self) -> WorkerRecord:
@@ -87,16 +90,6 @@ def worker_table(record: WorkerRecord, shown: Callable[[str, int], tuple[int | N
             rows.append({**row, "seconds": took, "share": took / whole if whole else 0.0})
     rows.sort(key=lambda row: -row["seconds"])
     return frame_of(WORKER_COLUMNS, {name: [row[name] for row in rows] for name in WORKER_COLUMNS})
-
-
-def is_waiting(function: object) -> bool:
-    """Whether a row of the table is no work: the worker had nothing to do, its loop was busy."""
-    return function == WAITING
-
-
-def is_starting(function: object) -> bool:
-    """Whether it is the start of the worker: of no line of the user's."""
-    return function == STARTING
 
 
 def _living() -> list[int]:
@@ -142,14 +135,14 @@ def waits_for_workers(
     label = _label(top["cell"], str(file), int(line))
     said = f"{label} waits {seconds_text(seconds)} of {seconds_text(wall_time)} for DataLoader workers"
     facts = {"waited": seconds}
-    work = workers[~workers["function"].map(is_waiting)] if len(workers) else workers
+    work = workers[workers["function"] != WAITING]
     if len(work):
         sums = work.groupby(["file", "line", "function"], dropna=False, sort=False)["seconds"].sum()
         whole = float(workers["seconds"].sum())  # idle and starting included, as in the table
         share = float(sums.max() / whole) if whole else 0.0
         most: Any = sums.idxmax()
         where, at, function = most
-        if is_starting(function):
+        if function == STARTING:
             said += f"; {100 * share:.0f} % of these workers' time was spent starting them."
             action = "Keep them between epochs (`persistent_workers=True`), or start fewer."
             return Doubt("workers", said, action, facts | {"share": share})
