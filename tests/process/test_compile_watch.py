@@ -63,17 +63,14 @@ def test_a_recompile_has_the_guard_and_what_the_variable_is_now() -> None:
 
 
 @pytest.mark.usefixtures("compiled_anew")
-def test_a_new_size_is_told_though_the_newest_compilation_was_of_another_gradient_mode() -> None:
-    """Each compilation that is kept failed by a guard of its own: what is new is that of the nearest."""
+def test_what_is_new_is_not_known_where_each_compilation_failed_by_a_guard_of_its_own() -> None:
     net, x = torch.nn.Sequential(torch.nn.Linear(4, 4)), torch.ones(64, 4)
     g = torch.compile(net, backend="eager")
     g(x)
     with torch.no_grad():
         g(x)
     (again,) = seen(lambda: g(x[:32]))
-    assert again.guard == "tensor 'input' size mismatch at index 0. expected 64, actual 32"
-    (mode,) = seen(lambda: torch.no_grad()(g)(x[:16]))  # a dynamic size was compiled with gradients: only they are new
-    assert mode.guard == "GLOBAL_STATE changed: grad_mode"
+    assert change_of(again.guard, again.after).text == "of the earlier compilations each failed another guard"
 
 
 @pytest.mark.usefixtures("compiled_anew")
@@ -170,16 +167,6 @@ def test_a_limit_an_error_that_is_suppressed_and_a_break_in_a_loop_are_given_up(
 def test_the_short_words_of_older_torch_for_a_limit_are_read() -> None:
     for said in ("recompile_limit reached", "accumulated_recompile_limit reached"):
         assert why_given_up(CompiledFrame("1/0", "f", "f.py", 1, why=said)) == said
-
-
-@pytest.mark.usefixtures("compiled_anew")
-def test_compilations_that_are_a_chain_are_read_one_by_one() -> None:
-    """As torch up to 2.12 keeps them: nearest is the second, which differs in one guard only."""
-    entry = None
-    for guards in (["n == 2", "m == 1"], ["n == 1", "m == 2"], ["n == 3", "m == 3"]):
-        entry = SimpleNamespace(next=entry, guard_manager=SimpleNamespace(code_parts=guards))
-    assert [each.guard_manager.code_parts[0] for each in dynamo._chained(entry)] == ["n == 3", "n == 1", "n == 2"]
-    assert dynamo._chained(None) == []
 
 
 @pytest.mark.usefixtures("compiled_anew")

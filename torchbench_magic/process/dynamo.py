@@ -9,8 +9,8 @@ Assumed of torch 2.13 to 2.15, and asked for anew in each run, as nothing here i
 * ``utils.graph_break_reasons`` is a list that grows with each graph break. Without it there are no graph breaks.
 * ``convert_frame._compile`` has variables ``frame``, ``recompile_reason`` and ``one_graph`` while callbacks run.
   Without them the code object and the values of a recompile are not known, and an error of ``fullgraph=True`` is
-  taken for a function that runs as it is. Its ``reasons`` and ``cache_entries_for_reasons``, the latter each with
-  ``guard_manager.code_parts``, say why each compilation that is kept did not serve. Without them the newest is told of.
+  taken for a function that runs as it is. Its ``reasons`` say why each compilation that is kept did not serve. Without
+  them the newest is told of.
 * ``convert_frame.output_codes`` holds code that it made. Without it compiled code stands under its function's name.
 * ``utils.counters["frames"]["total"]`` counts frames that it was given. Without it a first call that compiled is not
   known to have done so.
@@ -114,6 +114,8 @@ _LOST = re.compile(r"expected type of '(?P<name>.+?)' to be a tensor type, ' but
 _EQUALS = re.compile(r"(?P<name>[^=<>!]+?) == (?P<before>.+)$")
 _IS = re.compile(r"(?P<name>[^=<>!]+?) is (?P<before>(?:not )?None|True|False)$")
 _BACKEND = "BACKEND_MATCH failure"
+_VALUES = re.compile(r" at index \d+|\. expected | == | is |, \d+\)")  # before it stands what is asked of
+_SEVERAL = "of the earlier compilations each failed another guard"
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _GLOBAL = re.compile(r"GLOBAL_STATE changed: (?P<what>.+)$")
 _DTYPES = {
@@ -277,6 +279,8 @@ def _change_of(guard: str, after: str) -> GuardChange:
             if (inner := re.fullmatch(r"len\((.+)\)", name)) is not None:
                 return _was(_as_written(inner[1]), found["before"], after, "of length ")
             return _was(_as_written(name), found["before"], after)
+    if guard == _SEVERAL:
+        return GuardChange("", "", "", guard)
     guard = _ADDRESS.sub("", guard)
     return GuardChange("", "", "", f"the guard `{guard}` failed" if guard else "torch does not say why")
 
@@ -323,93 +327,6 @@ def _as_written(name: str) -> str:
     name = re.sub(r"\._(?:modules|parameters|buffers)\['([^']+)'\]", r".\1", name.strip())
     name = re.sub(r"\.__dict__\['([^']+)'\]", r".\1", name)
     return re.sub(r"^G\['([^']+)'\]", r"\1", name)
-
-
-# ---- nearest ---------------------------------------------------------------------------------------------------------
-# Which of several compilations a call was nearest to: what that one asks and did not find is why there is another.
-#
-# Torch names the first guard that failed of each compilation that is kept, the newest first. Against the newest alone
-# an argument is blamed that some older compilation was made for.
-
-_LOCAL = re.compile(r"\bL\['([^']+)'\]")
-_TENSOR_CHECK = re.compile(
-    r"check_tensor\((?P<name>.+?), \w+, DispatchKeySet\(.*?\), torch\.(?P<dtype>\w+), device=.*?, "
-    r"requires_grad=(?P<grad>True|False), size=\[(?P<size>[^\]]*)\]"
-)
-_ID = re.compile(r"___check_(?P<what>type|obj)_id\((?P<name>.+?), (?P<id>\d+)\)")
-_VALUE_CHECK = re.compile(r"(?P<name>[^=<>!(]+?|len\([^()]+\)) (?:==|is) (?P<value>.+)$")
-_INVALIDATED = "Cache line invalidated"  # of an object that is gone: it serves no call any more, however near
-_MOST = 1_000_000
-_COUNTED = re.compile(r"tensor '.+?' (?:size|rank|dtype|requires_grad) mismatch")  # by `_differences`
-
-
-def nearest_reason(
-    reasons: Sequence[str],
-    guards: Sequence[Sequence[str]],
-    local_names: Mapping[str, Any],
-    global_names: Mapping[str, Any],
-) -> str:
-    """Of the reasons, that of the compilation with the fewest guards that fail; of equal ones the newest.
-
-    Args:
-        reasons: of each compilation, its first guard that failed, the newest first.
-        guards: of each of them, all that it asks, in torch's words.
-    """
-    if not reasons:
-        return ""
-    if len(reasons) != len(guards):  # torch has none for some: which belong together is not known
-        return reasons[0]
-    failed = [
-        _MOST if _INVALIDATED in reason else max(failed_among(each, local_names, global_names) + _is_unseen(reason), 1)
-        for reason, each in zip(reasons, guards, strict=True)
-    ]
-    return reasons[failed.index(min(failed))]
-
-
-def _is_unseen(reason: str) -> bool:
-    """Whether the guard that torch names is none of those that `failed_among` counts, such as that of the gradient
-    mode: it failed too."""
-    text = guard_text(reason)
-    return not any(pattern.match(text) for pattern in (_COUNTED, _ID, _VALUE_CHECK))
-
-
-def failed_among(guards: Sequence[str], local_names: Mapping[str, Any], global_names: Mapping[str, Any]) -> int:
-    """How many of them fail, as far as that can be told without running the user's code."""
-    return sum(_failed(_LOCAL.sub(r"\1", guard), local_names, global_names) for guard in guards)
-
-
-def _failed(guard: str, local_names: Mapping[str, Any], global_names: Mapping[str, Any]) -> int:
-    if (found := _TENSOR_CHECK.match(guard)) is not None:
-        value, is_known = variable_at(found["name"], local_names, global_names)
-        return _differences(value, found) if is_known else 0
-    if (found := _ID.match(guard)) is not None:
-        value, is_known = variable_at(found["name"], local_names, global_names)
-        return int(is_known and id(type(value) if found["what"] == "type" else value) != int(found["id"]))
-    if (found := _VALUE_CHECK.match(guard)) is None:
-        return 0
-    name = found["name"]
-    of_length = re.fullmatch(r"len\((.+)\)", name)
-    value, is_known = variable_at(of_length[1] if of_length else name, local_names, global_names)
-    try:
-        expected = ast.literal_eval(found["value"])
-    except (ValueError, SyntaxError):
-        return 0
-    if of_length is not None:
-        return int(type(value) in (list, tuple, dict, set, str) and len(value) != expected)
-    return int(is_known and (type(value) not in (bool, int, float, str, type(None)) or value != expected))
-
-
-def _differences(value: Any, found: re.Match[str]) -> int:
-    """In how many ways a tensor is another than the one that was compiled for; a subclass is not asked."""
-    import torch
-
-    if type(value) not in (torch.Tensor, torch.nn.Parameter):
-        return int(not isinstance(value, torch.Tensor))
-    sizes = [text.strip() for text in found["size"].split(",") if text.strip()]
-    differs = len(sizes) != value.dim() or any(
-        size.isdigit() and int(size) != now for size, now in zip(sizes, value.shape, strict=True)
-    )
-    return sum((str(value.dtype) != f"torch.{found['dtype']}", str(value.requires_grad) != found["grad"], differs))
 
 
 # ---- dynamo ----------------------------------------------------------------------------------------------------------
@@ -614,31 +531,19 @@ def being_compiled() -> BeingCompiled | None:
             named = () if inner is None else inner.co_varnames[1 : inner.co_argcount]
             there = (getattr(compiled, name, None) for name in ("f_locals", "f_globals"))
             local, outer = ({} if one is None else one for one in there)
-            guard = _guard(names, local, outer)
+            guard = _guard(names)
             is_whole = bool(names.get("one_graph"))
             return BeingCompiled(code if inner is None else inner, local, outer, guard, named, is_whole)
         frame = frame.f_back
     return None
 
 
-def _guard(names: Mapping[str, Any], local: Mapping[str, Any], outer: Mapping[str, Any]) -> str:
-    """Why none of what is compiled served: against the nearest of it, where torch tells each, else what it says."""
-    reasons, kept = names.get("reasons"), names.get("cache_entries_for_reasons")
-    kept = kept or _chained(names.get("cache_entry"))
-    said = str(names.get("recompile_reason") or "")
-    if not said or not isinstance(reasons, list) or not kept:
-        return said
-    guards = [getattr(getattr(one, "guard_manager", None), "code_parts", ()) for one in kept]
-    return nearest_reason(reasons, guards, local, outer) or said
-
-
-def _chained(entry: Any) -> list[Any]:
-    """What is compiled of a function, up to torch 2.12: each entry has the next."""
-    found = []
-    while entry is not None:
-        found.append(entry)
-        entry = getattr(entry, "next", None)
-    return found
+def _guard(names: Mapping[str, Any]) -> str:
+    """Why none of what is compiled served: what torch says of the newest. Where it says another thing of an older one,
+    what is new of the call is not known."""
+    said, reasons = str(names.get("recompile_reason") or ""), names.get("reasons")
+    asked = {_VALUES.split(guard_text(str(each)))[0] for each in reasons} if isinstance(reasons, list) else ()
+    return said if len(asked) < 2 else _SEVERAL
 
 
 def _wrapped(code: CodeType, frame: Any) -> CodeType | None:
