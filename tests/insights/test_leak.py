@@ -11,7 +11,7 @@ import pytest
 
 from tests.benchmarks.cure_cases.leak_cells import HEALTHY, LEAKING, LeakCell, leaks_said, profile_in_shell
 from tests.torch_versions import shows_what_graphs_save
-from torchbench_magic.insights.leak import is_cut, is_emptied, is_made_in, is_read_after_its_loop, is_walked
+from torchbench_magic.insights.leak import is_emptied, is_made_in, is_read_after_its_loop
 from torchbench_magic.profiling.lines_view import first_insights
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.results import Doubt, Insight
@@ -66,23 +66,6 @@ def test_a_container_is_made_in_the_cell_or_came_from_before() -> None:
     assert is_made_in(ast.parse(f"kept: list = []\n{LOOP}"), "kept")
     assert not is_made_in(ast.parse(LOOP), "kept")
     assert not is_made_in(ast.parse("for i in x:\n    kept = [i]"), "kept"), "it is another one each time"
-
-
-CHAIN = "for i in range(9):\n    t = Node(i)\n    t.prev = last\n    last = t\n"
-
-
-def test_a_chain_that_is_cut_is_known() -> None:
-    for text in ("del last.prev", "for i in x:\n    last.prev.prev = None", "def cut(self):\n    self.prev = None"):
-        assert is_cut(ast.parse(CHAIN + text), "prev"), text
-    begun = "def __init__(self):\n    self.prev = None"
-    for text in (begun, "last.prev = None", "last = None", "for i in x:\n    i.a = None"):
-        assert not is_cut(ast.parse(text + "\n" + CHAIN), "prev"), text
-
-
-def test_a_chain_that_is_walked_along_is_known() -> None:
-    for text in ("while last:\n    last = last.prev", "y = last.prev.prev", "while (last := last.prev):\n    pass"):
-        assert is_walked(ast.parse(CHAIN + text), "prev"), text
-    assert not is_walked(ast.parse(CHAIN + "y = last.prev"), "prev")
 
 
 # ==== memory insights =================================================================================================
