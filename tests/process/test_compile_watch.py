@@ -313,28 +313,8 @@ WORDS = (
     ("len(l) == 2", "3", ("l", "2", "3", "`l` was of length 2, now 3")),
     ("___check_type_id(n, 1), type=<class 'int'>", "float", ("n", "int", "float", "`n` was of type int, now float")),
     ("___check_obj_id(o, 1)", "", ("o", "", "", "`o` is another object")),
-    (
-        "___check_obj_id(___stack0, 1), type=<class 'builtin_function_or_method'>",
-        "list.append",
-        ("", "", "", "a value (`list.append`) kept across the graph break is a different object"),
-    ),
-    (
-        "___check_obj_id(___stack0, 1)",
-        "",
-        ("", "", "", "a value kept across the graph break is a different object"),
-    ),
-    (
-        "Cache line invalidated because L['___stack0'] got deallocated",
-        "list.append",
-        ("", "", "", "a value (`list.append`) kept across the graph break is a different object"),
-    ),
-    ("Cache line invalidated because L['o'] got deallocated", "", ("o", "", "", "`o` is another object")),
-    ("___stack1 == 2", "3", ("", "2", "3", "a value kept across the graph break was 2, now 3")),
-    (
-        "tensor '___stack0' size mismatch at index 0. expected 4, actual 9",
-        "",
-        ("", "4", "9", "a value kept across the graph break had size 4 in dimension 0, now 9"),
-    ),
+    ("___check_obj_id(___stack0, 1)", "", ("", "", "", "a value kept across the graph break changed")),
+    ("___stack1 == 2", "3", ("", "", "", "a value kept across the graph break changed")),
     ("tensor 'x' dtype mismatch. expected Float, actual Double", "", ("x", "float32", "float64", None)),
     ("tensor 'x' rank mismatch. expected 1, actual 2", "", ("x", "1", "2", "`x` had 1 dimension, now 2")),
     (
@@ -356,11 +336,6 @@ WORDS = (
         KEYS,
         "",
         ("x", "cpu", "meta", "`x` was on cpu, now on meta"),
-    ),
-    (
-        "expected type of 'self._modules['l']._parameters['bias']' to be a tensor type, ' but found <class 'NoneType'>",
-        "",
-        ("self.l.bias", "a tensor", "None", "`self.l.bias` was a tensor, now None"),
     ),
     ("GLOBAL_STATE changed: num_threads ", "", ("", "", "", "the number of threads changed")),
     ("GLOBAL_STATE changed: autocast(cpu)_enabled ", "", ("", "", "", "autocast(cpu) enabled changed")),
@@ -405,10 +380,7 @@ def test_what_a_variable_is_now_is_read_without_running_the_users_code() -> None
     assert read("self._modules['bn'].training == True") == "False"
     assert read("___check_type_id(l, 5), type=<class 'tuple'>") == "list"
     assert read("x is None") == "a object"
-    names |= {"___stack0": [].append, "___stack1": object()}
-    assert read("___check_obj_id(___stack0, 5), type=<class 'builtin_function_or_method'>") == "list.append"
-    assert read("Cache line invalidated because L['___stack0'] got deallocated") == "list.append"
-    assert read("___check_obj_id(___stack1, 5)") == read("___check_obj_id(d, 5)") == ""
+    assert read("___check_obj_id(d, 5)") == ""
     assert read("gone == 1") == ""
     assert read("f(n) == 1") == ""
     assert len(read("long == 'b'")) < 50

@@ -32,7 +32,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
-from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 # ---- after_import ----------------------------------------------------------------------------------------------------
@@ -108,9 +108,7 @@ _TENSOR_MISMATCH = re.compile(
 )
 _TYPE = re.compile(r"___check_type_id\((?P<name>.+?), \d+\)(?:, type=<class '(?P<before>[^']+)'>)?")
 _SAME = re.compile(r"___check_obj_id\((?P<name>.+?), \d+\)")
-_KEPT = re.compile(r"^(?:___stack\d+|__nested_\w+)\b")  # the compiler's own variables in the rest of a function
-_GONE = re.compile(r"Cache line invalidated because (?:L\['(?P<local>[^']+)'\]|(?P<name>.+?)) got deallocated$")
-_LOST = re.compile(r"expected type of '(?P<name>.+?)' to be a tensor type, ' but found <class '(?P<after>[^']+)'>")
+_KEPT = re.compile(r"\b(?:___stack\d+|__nested_\w+)\b")  # the compiler's own variables in the rest of a function
 _EQUALS = re.compile(r"(?P<name>[^=<>!]+?) == (?P<before>.+)$")
 _IS = re.compile(r"(?P<name>[^=<>!]+?) is (?P<before>(?:not )?None|True|False)$")
 _BACKEND = "BACKEND_MATCH failure"
@@ -171,17 +169,10 @@ def value_after(guard: str, local_names: Mapping[str, Any], global_names: Mappin
 
     No code of the user's runs: attributes are read from the objects' own dictionaries.
     """
-    guard = _same_if_gone(guard)
-    for pattern in (_TENSOR_MISMATCH, _TYPE, _SAME, _EQUALS, _IS):
-        if (found := pattern.match(guard)) is not None:
-            break
-    else:
-        return ""
-    if pattern is _SAME:
-        value, is_known = variable_at(found["name"], local_names, global_names)
-        return _called(value) if is_known and _KEPT.match(found["name"]) is not None else ""
-    if pattern is _TENSOR_MISMATCH:
-        return ""  # torch says it itself, where it can be said
+    pattern = next((each for each in (_TYPE, _EQUALS, _IS) if each.match(guard) is not None), None)
+    found = pattern.match(guard) if pattern is not None else None
+    if found is None:
+        return ""  # of a tensor torch says it itself, where it can be said
     name = found["name"].strip()
     of_length = re.fullmatch(r"len\((.+)\)", name)
     value, is_known = variable_at(of_length[1] if of_length else name, local_names, global_names)
@@ -192,21 +183,6 @@ def value_after(guard: str, local_names: Mapping[str, Any], global_names: Mappin
     if pattern is _TYPE:
         return type(value).__qualname__
     return _short(value)
-
-
-def _same_if_gone(guard: str) -> str:
-    """What was compiled for an object that is gone asked for that object: the same in the words of a guard."""
-    found = _GONE.match(guard)
-    return guard if found is None else f"___check_obj_id({found['local'] or found['name']}, 0)"
-
-
-def _called(value: Any) -> str:
-    """Of a function or method the name, ``list.append``; empty for anything else."""
-    if type(value) in (BuiltinFunctionType, FunctionType):
-        return str(value.__qualname__)
-    if type(value) is MethodType and type(value.__func__) is FunctionType:
-        return str(value.__func__.__qualname__)
-    return ""
 
 
 def _short(value: Any) -> str:
@@ -244,18 +220,8 @@ def variable_at(path: str, local_names: Mapping[str, Any], global_names: Mapping
 
 def change_of(guard: str, after: str = "") -> GuardChange:
     """The guard in words; ``after`` is what `value_after` found as it failed."""
-    guard = _same_if_gone(guard)
-    change = _change_of(guard, after)
-    if _KEPT.match(change.argument) is None:
-        return change
-    if _SAME.match(guard) is not None:
-        of = f" (`{after}`)" if after else ""
-        return GuardChange("", "", "", f"a value{of} kept across the graph break is a different object")
-    text = change.text.replace(f"`{change.argument}`", "a value kept across the graph break")
-    return GuardChange("", change.before, change.after, text)
-
-
-def _change_of(guard: str, after: str) -> GuardChange:
+    if _KEPT.search(guard) is not None:
+        return GuardChange("", "", "", "a value kept across the graph break changed")
     if (found := _TENSOR_MISMATCH.match(guard)) is not None:
         return _of_tensor(found)
     if (found := _GLOBAL.match(guard)) is not None:
@@ -263,10 +229,6 @@ def _change_of(guard: str, after: str) -> GuardChange:
         return GuardChange("", "", "", f"{what} changed")
     if guard.startswith(_BACKEND):
         return GuardChange("", "", "", "it was compiled for another backend; each new backend function is another one")
-    if (found := _LOST.match(guard)) is not None:
-        name, kind = _as_written(found["name"]), found["after"].rpartition(".")[2]
-        kind = "None" if kind == "NoneType" else f"a {kind}"
-        return _was(name, "a tensor", kind)
     if (found := _TYPE.match(guard)) is not None:
         before = (found["before"] or "").rpartition(".")[2]
         return _was(_as_written(found["name"]), before, after, "of type ")
