@@ -91,12 +91,6 @@ def cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
     return functools.lru_cache(**parameters)(function)
 
 
-def viewed(base: Any, form: str, shape: tuple[int, ...]) -> memoryview:
-    """A memoryview of the whole of ``base``."""
-    plain = memoryview(base).cast("B")
-    return plain if form == "B" and len(shape) == 1 else plain.cast(form, shape)  # type: ignore[call-overload]
-
-
 class Guard:
     """Stands before the finders: a file beside the notebook may not be what the notebook has loaded from it."""
 
