@@ -14,8 +14,8 @@ import torch
 
 from tests.torch_versions import LIMIT_OF_2, compiles_as_today
 from torchbench_magic.process import dynamo
-from torchbench_magic.process.compile_watch import CompiledFrame, CompileWatch, break_in_words, why_given_up
-from torchbench_magic.process.dynamo import change_of, guard_text, value_after
+from torchbench_magic.process.compile_watch import CompileWatch, break_in_words, why_given_up
+from torchbench_magic.process.dynamo import CompiledFrame, change_of, guard_text, value_after
 
 # ==== compile watch ===================================================================================================
 # What is noted as torch.compile runs, with the compiler itself.

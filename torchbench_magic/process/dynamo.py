@@ -298,6 +298,7 @@ RESUMED = "torch_dynamo_resume_in_"
 _CALLBACK = "torch._dynamo.callback"
 _SWITCHES = {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
 _HIGHEST = 40  # frames of the stack from a callback up to the compiler's own
+_LONGEST_TEXT = 2000
 _WRAPPER = "_dynamo" + os.sep + "external_utils.py"
 _PLACE = "_dynamo" + os.sep + "convert_frame.py"
 
@@ -374,34 +375,51 @@ def switched_off_by() -> str:
     return "torch._dynamo.config.disable" if is_off else ""
 
 
+Break = tuple[str, tuple[tuple[str, int], ...]]
+"""A graph break: torch's text, and (file, line) of the frames that were being traced, the outermost first."""
+
+
 @dataclass(frozen=True)
-class FrameRecord:
-    """What the compiler noted of one frame, or of one backward pass.
+class CompiledFrame:
+    """One frame that was compiled, or that the compiler gave up.
 
     Attributes:
-        compile_id: ``3/2`` is the third compilation of frame 3.
-        function, file, line: of the code; empty and 0 where it was given up before it began.
-        seconds: from its beginning to its end.
-        span: the same as Unix ns, (0, 0) where that is not known.
-        guard: why what was compiled before did not serve; empty for a first compilation.
-        failure, why: the exception that ended it and its text; empty where it did not fail.
-        failed_at: (file, line) of the user's code; ("", 0) where it is not known.
-        is_suppressed: errors are not raised, and the function runs as it is.
+        compile_id: as the compiler numbers it: ``3/2`` is the third compilation of frame 3.
+        name: qualified, of the code object; ``torch_dynamo_resume_in_f_at_4`` for the rest of a function.
+        file, line: where the code begins; for the rest of a function, the line that broke the graph. Empty and 0, and
+            no name, where it was given up before it began.
+        code: None where it is not known.
+        seconds: that this took, the backward pass included.
+        spans: (from, to) in Unix ns, of the same: one, and one for a backward pass.
+        guard: that had failed; empty for a first compilation.
+        after: what the guard asks of, as it was then, in short; empty where that is not known.
+        breaks: the graph breaks in it.
+        failure, why: the exception that ended it, and its text.
+        failed_at: (file, line) where it did.
+        is_whole: a graph break is an error that is raised (``fullgraph=True``).
+        is_suppressed: the function runs as it is, though an error would be raised by default.
+        refused_before: the limit that was reached before the run, or ``graph break``; empty for what the compiler did
+            in it.
         is_backward: it is of a backward pass, whose forward part has the same ``compile_id``.
     """
 
     compile_id: str
-    function: str
-    file: str
-    line: int
-    seconds: float
-    span: tuple[int, int]
-    guard: str
-    failure: str
-    why: str
-    failed_at: tuple[str, int]
-    is_suppressed: bool
-    is_backward: bool
+    name: str = ""
+    file: str = ""
+    line: int = 0
+    code: CodeType | None = None
+    seconds: float = 0.0
+    spans: tuple[tuple[int, int], ...] = ()
+    guard: str = ""
+    after: str = ""
+    breaks: tuple[Break, ...] = ()
+    failure: str = ""
+    why: str = ""
+    failed_at: tuple[str, int] = ("", 0)
+    is_whole: bool = False
+    is_suppressed: bool = False
+    refused_before: str = ""
+    is_backward: bool = False
 
 
 def frame_records() -> Sequence[Any]:
@@ -410,8 +428,8 @@ def frame_records() -> Sequence[Any]:
     return read() if read is not None else ()
 
 
-def read_record(record: Any) -> FrameRecord:
-    """One of `frame_records` as a value."""
+def read_record(record: Any) -> CompiledFrame:
+    """One of `frame_records`: what the compiler itself notes of a frame, by the name that the code object has."""
 
     def text(name: str) -> str:
         return str(getattr(record, name, None) or "")
@@ -422,24 +440,20 @@ def read_record(record: Any) -> FrameRecord:
     whole = getattr(record, "entire_frame_compile_time_s", None)
     is_known = began is not None and ended is not None
     span = (1000 * int(began), 1000 * int(ended)) if is_known else (0, 0)
-    return FrameRecord(
+    return CompiledFrame(
         compile_id=text("compile_id"),
-        function=text("co_name"),
+        name=text("co_name"),
         file=text("co_filename"),
         line=int(getattr(record, "co_firstlineno", None) or 0),
         seconds=(span[1] - span[0]) / 1e9 if is_known else float(whole or 0.0),
-        span=span,
+        spans=(span,),
         guard=text("recompile_reason"),
         failure=text("fail_type"),
-        why=text("fail_reason"),
+        why=text("fail_reason")[:_LONGEST_TEXT],
         failed_at=(text("fail_user_frame_filename"), int(getattr(record, "fail_user_frame_lineno", None) or 0)),
         is_suppressed=bool(getattr(record, "config_suppress_errors", False)),
         is_backward=getattr(record, "is_forward", None) is False,
     )
-
-
-Break = tuple[str, tuple[tuple[str, int], ...]]
-"""A graph break: torch's text, and (file, line) of the frames that were being traced, the outermost first."""
 
 
 def breaks_until_now(since: int = 0) -> tuple[int, list[Break]]:
@@ -465,7 +479,7 @@ class BeingCompiled:
         parameters: names of those of a library's function that the compiler has wrapped in ``inner(*args)``, for
             which a guard says ``args[0]``; empty for others.
         local_names, global_names: its variables; not to be kept.
-        guard: as in `FrameRecord`, where it is known already.
+        guard: as in `CompiledFrame`, where it is known already.
         is_whole: a graph break is an error that is raised (``fullgraph=True``).
     """
 

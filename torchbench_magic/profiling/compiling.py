@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from torchbench_magic.process.compile_watch import (
-    CompiledFrame,
     break_in_words,
     broken_before,
     function_of,
@@ -21,7 +20,7 @@ from torchbench_magic.process.compile_watch import (
     region_of,
     why_given_up,
 )
-from torchbench_magic.process.dynamo import change_of, switched_off_by
+from torchbench_magic.process.dynamo import CompiledFrame, change_of, switched_off_by
 from torchbench_magic.profiling.attribution import COMPILING
 from torchbench_magic.profiling.call_tree_tables import runs_as_it_is
 from torchbench_magic.profiling.events import Events
