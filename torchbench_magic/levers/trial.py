@@ -97,27 +97,17 @@ def try_levers(task: Task) -> Comparison:
             for written in trials.written:
                 written.put_back()
         is_interrupted = held.take()
-    made = _in_words_of_trials(made, task)
+    made = _in_words_of_trials(made)
     if is_interrupted:
         raise Interrupted(made)
     return made
 
 
-def _in_words_of_trials(made: Comparison, task: Task) -> Comparison:
-    """Without what levers are there to change, and without advice for other runs."""
+def _in_words_of_trials(made: Comparison) -> Comparison:
+    """Without what levers are there to change."""
     levers = {subject.description for subject in made.subjects} - {AS_IT_IS}
     kept = [d for d in made.warnings if not (d.kind in _OF_LEVERS and d.facts.get("name") in levers)]
-    if not task.plan.restore:
-        kept = [_not_put_back(doubt) if doubt.kind == "not-restored" else doubt for doubt in kept]
     return replace(made, warnings=kept)
-
-
-def _not_put_back(doubt: Doubt) -> Doubt:
-    """Nobody gave ``--restore``."""
-    before, is_ours, _ = doubt.text.partition(" changed, and `--restore` does not put ")
-    text = f"{before} changed and cannot be put back: it keeps what the last call wrote, and later blocks"
-    text += " started from that."
-    return replace(doubt, text=text) if is_ours else doubt
 
 
 def check_trial(task: Task) -> None:
