@@ -6,7 +6,7 @@ import math
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -105,19 +105,8 @@ class Machine(FakeClock):
         yield
 
 
-@dataclass
-class Changing:
-    """A lever that does so."""
-
-    to_do: Change
-    name: str = "changing"
-
-    def change(self, site: Site) -> Change:
-        return self.to_do
-
-
 def under(machine: Machine, to_do: Change, monkeypatch: pytest.MonkeyPatch, **plan: Any) -> Any:
-    monkeypatch.setitem(trial.LEVERS, "changing", lambda: Changing(to_do))
+    monkeypatch.setitem(trial.LEVERS, "changing", lambda site: to_do)
     names: dict[str, Any] = {"clock": machine, "torch": torch, "__name__": "__main__"}
     given = {"number": None, "repeat": None, "min_run_time": 0.05, **plan}
     return row(in_names(names, "clock.call()", "changing", is_fake=True, **given), "changing")
