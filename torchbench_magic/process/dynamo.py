@@ -112,8 +112,6 @@ _KEPT = re.compile(r"\b(?:___stack\d+|__nested_\w+)\b")  # the compiler's own va
 _EQUALS = re.compile(r"(?P<name>[^=<>!]+?) == (?P<before>.+)$")
 _IS = re.compile(r"(?P<name>[^=<>!]+?) is (?P<before>(?:not )?None|True|False)$")
 _BACKEND = "BACKEND_MATCH failure"
-_VALUES = re.compile(r" at index \d+|\. expected | == | is |, \d+\)")  # before it stands what is asked of
-_SEVERAL = "of the earlier compilations each failed another guard"
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _GLOBAL = re.compile(r"GLOBAL_STATE changed: (?P<what>.+)$")
 _DTYPES = {
@@ -241,8 +239,6 @@ def change_of(guard: str, after: str = "") -> GuardChange:
             if (inner := re.fullmatch(r"len\((.+)\)", name)) is not None:
                 return _was(_as_written(inner[1]), found["before"], after, "of length ")
             return _was(_as_written(name), found["before"], after)
-    if guard == _SEVERAL:
-        return GuardChange("", "", "", guard)
     guard = _ADDRESS.sub("", guard)
     return GuardChange("", "", "", f"the guard `{guard}` failed" if guard else "torch does not say why")
 
@@ -515,11 +511,11 @@ def being_compiled() -> BeingCompiled | None:
 
 
 def _guard(names: Mapping[str, Any]) -> str:
-    """Why none of what is compiled served: what torch says of the newest. Where it says another thing of an older one,
-    what is new of the call is not known."""
+    """Why none of what is compiled served: what torch says of the newest, and of those that were compiled under another
+    global state only where there is no other."""
     said, reasons = str(names.get("recompile_reason") or ""), names.get("reasons")
-    asked = {_VALUES.split(guard_text(str(each)))[0] for each in reasons} if isinstance(reasons, list) else ()
-    return said if len(asked) < 2 else _SEVERAL
+    found = [str(each) for each in reasons] if said and isinstance(reasons, list) else []
+    return next((each for each in found if _GLOBAL.match(guard_text(each)) is None), said)
 
 
 def _wrapped(code: CodeType, frame: Any) -> CodeType | None:
