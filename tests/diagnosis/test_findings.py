@@ -15,7 +15,6 @@ import pytest
 
 from tests.process.trees import tree
 from torchbench_magic.diagnosis.examination import (
-    Accelerators,
     Builds,
     BusyProcess,
     CoreLimits,
@@ -26,8 +25,8 @@ from torchbench_magic.diagnosis.examination import (
     limit_findings,
     load_findings,
     memory_findings,
+    nvidia_driver,
     processor_findings,
-    read_accelerators,
     read_builds,
     runtime_findings,
     tool_findings,
@@ -376,14 +375,14 @@ def test_a_guest_is_told_why_nothing_is_known_of_its_clock(tmp_path: Path) -> No
     ],
 )
 def test_accelerators(name: str | None, backend: str, driver: str, state: str, word: str) -> None:
-    found = accelerator_finding(Accelerators(name, backend, driver))
+    found = accelerator_finding(name, backend, driver)
     assert found.state == state
     assert word in found.text
 
 
 def test_a_driver_is_found_by_its_files(tmp_path: Path) -> None:
-    assert read_accelerators(None, tree(tmp_path, {"/dev/nvidia0": ""})).driver == "/dev/nvidia0"
-    assert read_accelerators(None, tree(tmp_path / "none", {"/dev/null": ""})).driver == ""
+    assert nvidia_driver(tree(tmp_path, {"/dev/nvidia0": ""})) == "/dev/nvidia0"
+    assert nvidia_driver(tree(tmp_path / "none", {"/dev/null": ""})) == ""
 
 
 def test_missing_tools_say_how_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -234,7 +234,7 @@ def test_a_rank_that_cannot_begin_frees_the_others(kernel: Kernel) -> None:
         ("--engines engines --twice", STEPS, "--twice does not go with --engines: the cell is one job"),
         ("--engines engines --memory", STEPS, "--memory does not go with --engines: torch does not record the threads"),
         ("--engines engines --steps 3", STEPS, "--steps does not go with --engines"),
-        ("--engines engines", "held", "`held` (generator) cannot be sent to an engine: a generator cannot be copied"),
+        ("--engines engines", "held", "cannot be sent to an engine: cannot pickle 'generator' object"),
         ("--engines engines", "large.sum()", "`large`: the code reads more than 64 MB"),
         ("--engines engines", "x = 1 +", "invalid syntax"),
         ("--engines engines", "y = 1", "the cell runs no torch operation on any rank"),

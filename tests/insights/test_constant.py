@@ -62,11 +62,10 @@ def test_the_same_sizes_each_time_are_told(size: str) -> None:
 @pytest.mark.parametrize(
     ("before", "size"),
     [
-        ("pass", "cfg.n"),  # whoever has `cfg` may set it
-        ("pass", "unknown"),
-        ("pass", "sizes"),  # a list may be changed by whoever has it
-        ("pass", "sizes[0]"),
-        ("pass", "w * 2"),
+        ("cfg.n = k", "cfg.n"),
+        ("sizes.append(k)", "sizes"),
+        ("sizes[0] = k", "sizes[0]"),
+        ("pass", "size_of(x)"),
         ("pass", "x.shape[-k]"),
         ("n = k", "n"),
         ("x = torch.rand(k)", "x.shape"),
@@ -91,7 +90,7 @@ def test_what_other_code_may_do_is_left_to_the_if_of_the_cure() -> None:
     ("body", "line", "told"),
     [
         ("n = 300\nfor k in range(400):\n    m = torch.ones(n)\n    y = m.sum()", 4, True),
-        ("n, p = x.shape\nfor k in range(400):\n    m = torch.ones(n, p)\n    y = m.sum()", 4, False),
+        ("n, p = x.shape\nfor k in range(400):\n    m = torch.ones(n, p)\n    y = m.sum()", 4, True),
         ("for k in range(400):\n    m = torch.ones(n)\n    y = m.sum()\nn = 3", 3, False),
         ("n = []\nfor k in range(400):\n    m = torch.ones(n)\n    n.append(3)", 4, False),
         ("n = 3\nn = [3]\nfor k in range(400):\n    m = torch.ones(n)\n    n.append(3)", 5, False),

@@ -11,7 +11,7 @@ import pytest
 
 from tests.benchmarks.cure_cases.leak_cells import HEALTHY, LEAKING, LeakCell, leaks_said, profile_in_shell
 from tests.torch_versions import shows_what_graphs_save
-from torchbench_magic.insights.leak import is_cut, is_emptied, is_made_in, is_read_after_its_loop, is_walked
+from torchbench_magic.insights.leak import is_emptied, is_made_in, is_read_after_its_loop
 from torchbench_magic.profiling.lines_view import first_insights
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.results import Doubt, Insight
@@ -66,23 +66,6 @@ def test_a_container_is_made_in_the_cell_or_came_from_before() -> None:
     assert is_made_in(ast.parse(f"kept: list = []\n{LOOP}"), "kept")
     assert not is_made_in(ast.parse(LOOP), "kept")
     assert not is_made_in(ast.parse("for i in x:\n    kept = [i]"), "kept"), "it is another one each time"
-
-
-CHAIN = "for i in range(9):\n    t = Node(i)\n    t.prev = last\n    last = t\n"
-
-
-def test_a_chain_that_is_cut_is_known() -> None:
-    for text in ("del last.prev", "for i in x:\n    last.prev.prev = None", "def cut(self):\n    self.prev = None"):
-        assert is_cut(ast.parse(CHAIN + text), "prev"), text
-    begun = "def __init__(self):\n    self.prev = None"
-    for text in (begun, "last.prev = None", "last = None", "for i in x:\n    i.a = None"):
-        assert not is_cut(ast.parse(text + "\n" + CHAIN), "prev"), text
-
-
-def test_a_chain_that_is_walked_along_is_known() -> None:
-    for text in ("while last:\n    last = last.prev", "y = last.prev.prev", "while (last := last.prev):\n    pass"):
-        assert is_walked(ast.parse(CHAIN + text), "prev"), text
-    assert not is_walked(ast.parse(CHAIN + "y = last.prev"), "prev")
 
 
 # ==== memory insights =================================================================================================
@@ -218,7 +201,7 @@ def test_state_and_temporaries_of_the_optimizer_are_told() -> None:
     assert any(cure.lever == "fused-optimizer" for cure in said.cures)
 
 
-def test_state_that_another_optimizer_left_is_named_as_its_own() -> None:
+def test_state_that_another_optimizer_left_is_a_part_of_the_peak() -> None:
     setup = WIDE + (
         "old = torch.optim.Adam(net.parameters())\nnet(x).sum().backward()\nold.step()\nold.zero_grad()\n"
         "small = torch.nn.Linear(2048, 4)\nopt = torch.optim.SGD(small.parameters(), lr=0.1, momentum=0.9)"
@@ -227,19 +210,8 @@ def test_state_that_another_optimizer_left_is_named_as_its_own() -> None:
     profile, (said,) = peak_of_cell("two optimizers", setup, body)
     size = (2048 * 2048 + 2048) * 4
     assert parts(profile)["parameters"] == size + (2048 * 4 + 4) * 4, "keys of the state are no state"
-    assert "% optimizer state (`old` 32.0 MiB, `opt` 32.0 KiB)" in said.text
-    assert [cure.text.split()[0] for cure in said.cures] == ["Delete", "SGD"]
-
-
-def test_state_from_before_the_cell_is_told_from_that_of_an_optimizer_within_a_function() -> None:
-    setup = WIDE + (
-        "old = torch.optim.Adam(net.parameters())\nnet(x).sum().backward()\nold.step()\nold.zero_grad()\n"
-        "def train():\n    small = torch.nn.Linear(2048, 4)\n    opt = torch.optim.Adam(small.parameters())\n"
-        "    for i in range(3):\n        small(x).sum().backward()\n        opt.step()\n        opt.zero_grad()"
-    )
-    _, (said,) = peak_of_cell("an optimizer of a function", setup, "train()")
-    assert "% optimizer state (32.0 MiB of it in `old`, from before the cell)" in said.text
-    assert [cure.text.split()[0] for cure in said.cures] == ["Delete", "Adam"]
+    assert "% optimizer state" in said.text
+    assert [cure.text.split()[0] for cure in said.cures] == ["Adam", "Delete"]
 
 
 def test_gradients_that_stay_through_the_forward_pass_are_to_be_freed_before() -> None:

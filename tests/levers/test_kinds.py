@@ -168,12 +168,10 @@ def site(**values: Any) -> Site:
 
 
 def test_on_an_accelerator_float16_is_tried_too_and_autocast_is_of_that_device() -> None:
-    names = [lever.name for lever in levers_asked((), site())]
-    assert "fp16" in names
+    assert "fp16" in levers_asked((), site())
     on_cpu = Site({}, {}, frozenset(), {}, (), ast.Module([], []), frozenset())
-    assert "fp16" not in [lever.name for lever in levers_asked((), on_cpu)]
-    (bf16,) = levers_asked(("bf16",), site())
-    change = bf16.change(site())
+    assert "fp16" not in levers_asked((), on_cpu)
+    change = levers_asked(("bf16",), site())["bf16"](site())
     assert change.how == 'with torch.autocast("cuda", dtype=torch.bfloat16):'
 
 
@@ -182,9 +180,9 @@ def test_on_an_accelerator_an_optimizer_that_takes_foreach_by_itself_is_left_as_
     optimizer = torch.optim.Adam([parameter])
     there = SimpleNamespace(device=SimpleNamespace(type="cuda"))
     optimizer.param_groups[0]["params"] = [there]
-    (foreach,) = levers_asked(("foreach",), site())
+    foreach = levers_asked(("foreach",), site())["foreach"]
     with pytest.raises(DoesNotApply, match="already uses foreach by default on this device"):
-        foreach.change(site(opt=optimizer))
+        foreach(site(opt=optimizer))
 
 
 def test_work_that_is_only_queued_is_waited_for_under_each_lever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,10 @@ import math
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy
 import pandas as pd
@@ -105,19 +105,8 @@ class Machine(FakeClock):
         yield
 
 
-@dataclass
-class Changing:
-    """A lever that does so."""
-
-    to_do: Change
-    name: str = "changing"
-
-    def change(self, site: Site) -> Change:
-        return self.to_do
-
-
 def under(machine: Machine, to_do: Change, monkeypatch: pytest.MonkeyPatch, **plan: Any) -> Any:
-    monkeypatch.setitem(trial.LEVERS, "changing", lambda: Changing(to_do))
+    monkeypatch.setitem(trial.LEVERS, "changing", lambda site: to_do)
     names: dict[str, Any] = {"clock": machine, "torch": torch, "__name__": "__main__"}
     given = {"number": None, "repeat": None, "min_run_time": 0.05, **plan}
     return row(in_names(names, "clock.call()", "changing", is_fake=True, **given), "changing")
@@ -372,24 +361,20 @@ def test_what_a_lever_changes_out_of_its_sight_is_put_back_before_the_next(monke
         counts["calls"] += 1
         return torch.ones(2)
 
-    class Hiding:
-        name = "hiding"
+    seen: list[int] = []
 
-        def change(self, site: Site) -> Change:
-            return Change({"f": numpy.frompyfunc(f, 1, 1)})
+    def hiding(site: Site) -> Change:
+        return Change({"f": numpy.frompyfunc(f, 1, 1)})
 
-    class Looking:
-        name = "looking"
-        seen: ClassVar[list[int]] = []
+    def looking(site: Site) -> Change:
+        seen.append(counts["calls"])
+        raise DoesNotApply("it only looks")
 
-        def change(self, site: Site) -> Change:
-            self.seen.append(counts["calls"])
-            raise DoesNotApply("it only looks")
-
-    monkeypatch.setattr(trial, "levers_asked", lambda names, site: [Looking(), Hiding(), Looking()])
+    levers = {"looking": looking, "hiding": hiding, "looking again": looking}
+    monkeypatch.setattr(trial, "levers_asked", lambda names, site: levers)
     result = in_names({"f": f, "torch": torch}, "f(0)", "no_grad")
     assert "hiding" in result.frame["description"].tolist()
-    assert Looking.seen == [0, 0]
+    assert seen == [0, 0]
 
 
 def test_an_exception_of_the_cell_as_it_is_propagates() -> None:

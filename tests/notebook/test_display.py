@@ -372,25 +372,6 @@ def test_a_result_that_was_shown_stays_in_out_as_ever(loaded: Any, run: Run) -> 
     assert loaded.user_ns["Out"][1] is loaded.user_ns["_"] is loaded.user_ns["_tprofile"]
 
 
-def test_memory_is_given_back_at_the_end_of_the_cell_that_lets_go_of_a_large_profile(
-    loaded: Any, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from torchbench_magic.process import memory
-    from torchbench_magic.profiling import profile
-
-    trims: list[int] = []
-    monkeypatch.setattr(profile, "LARGE", 0)
-    monkeypatch.setattr(memory, "_trim", lambda: lambda keep: trims.append(keep) or 1)
-    monkeypatch.setattr(memory, "resident_now", lambda: 0)
-    loaded.user_ns["x"] = 1.0
-    run(loaded, "%tprofile -q x + 1")
-    made = len(trims)
-    run(loaded, "1 + 1")
-    assert len(trims) == made
-    run(loaded, "del _tprofile")
-    assert len(trims) == made + 1
-
-
 # ==== torch display ===================================================================================================
 # torch's own results, as the last value of a cell in a shell with the extension loaded.
 

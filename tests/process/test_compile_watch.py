@@ -14,8 +14,8 @@ import torch
 
 from tests.torch_versions import LIMIT_OF_2, compiles_as_today
 from torchbench_magic.process import dynamo
-from torchbench_magic.process.compile_watch import CompiledFrame, CompileWatch, break_in_words, why_given_up
-from torchbench_magic.process.dynamo import change_of, guard_text, value_after
+from torchbench_magic.process.compile_watch import CompileWatch, break_in_words, why_given_up
+from torchbench_magic.process.dynamo import CompiledFrame, change_of, guard_text, value_after
 
 # ==== compile watch ===================================================================================================
 # What is noted as torch.compile runs, with the compiler itself.
@@ -64,7 +64,6 @@ def test_a_recompile_has_the_guard_and_what_the_variable_is_now() -> None:
 
 @pytest.mark.usefixtures("compiled_anew")
 def test_a_new_size_is_told_though_the_newest_compilation_was_of_another_gradient_mode() -> None:
-    """Each compilation that is kept failed by a guard of its own: what is new is that of the nearest."""
     net, x = torch.nn.Sequential(torch.nn.Linear(4, 4)), torch.ones(64, 4)
     g = torch.compile(net, backend="eager")
     g(x)
@@ -72,8 +71,6 @@ def test_a_new_size_is_told_though_the_newest_compilation_was_of_another_gradien
         g(x)
     (again,) = seen(lambda: g(x[:32]))
     assert again.guard == "tensor 'input' size mismatch at index 0. expected 64, actual 32"
-    (mode,) = seen(lambda: torch.no_grad()(g)(x[:16]))  # a dynamic size was compiled with gradients: only they are new
-    assert mode.guard == "GLOBAL_STATE changed: grad_mode"
 
 
 @pytest.mark.usefixtures("compiled_anew")
@@ -170,16 +167,6 @@ def test_a_limit_an_error_that_is_suppressed_and_a_break_in_a_loop_are_given_up(
 def test_the_short_words_of_older_torch_for_a_limit_are_read() -> None:
     for said in ("recompile_limit reached", "accumulated_recompile_limit reached"):
         assert why_given_up(CompiledFrame("1/0", "f", "f.py", 1, why=said)) == said
-
-
-@pytest.mark.usefixtures("compiled_anew")
-def test_compilations_that_are_a_chain_are_read_one_by_one() -> None:
-    """As torch up to 2.12 keeps them: nearest is the second, which differs in one guard only."""
-    entry = None
-    for guards in (["n == 2", "m == 1"], ["n == 1", "m == 2"], ["n == 3", "m == 3"]):
-        entry = SimpleNamespace(next=entry, guard_manager=SimpleNamespace(code_parts=guards))
-    assert [each.guard_manager.code_parts[0] for each in dynamo._chained(entry)] == ["n == 3", "n == 1", "n == 2"]
-    assert dynamo._chained(None) == []
 
 
 @pytest.mark.usefixtures("compiled_anew")
@@ -326,28 +313,8 @@ WORDS = (
     ("len(l) == 2", "3", ("l", "2", "3", "`l` was of length 2, now 3")),
     ("___check_type_id(n, 1), type=<class 'int'>", "float", ("n", "int", "float", "`n` was of type int, now float")),
     ("___check_obj_id(o, 1)", "", ("o", "", "", "`o` is another object")),
-    (
-        "___check_obj_id(___stack0, 1), type=<class 'builtin_function_or_method'>",
-        "list.append",
-        ("", "", "", "a value (`list.append`) kept across the graph break is a different object"),
-    ),
-    (
-        "___check_obj_id(___stack0, 1)",
-        "",
-        ("", "", "", "a value kept across the graph break is a different object"),
-    ),
-    (
-        "Cache line invalidated because L['___stack0'] got deallocated",
-        "list.append",
-        ("", "", "", "a value (`list.append`) kept across the graph break is a different object"),
-    ),
-    ("Cache line invalidated because L['o'] got deallocated", "", ("o", "", "", "`o` is another object")),
-    ("___stack1 == 2", "3", ("", "2", "3", "a value kept across the graph break was 2, now 3")),
-    (
-        "tensor '___stack0' size mismatch at index 0. expected 4, actual 9",
-        "",
-        ("", "4", "9", "a value kept across the graph break had size 4 in dimension 0, now 9"),
-    ),
+    ("___check_obj_id(___stack0, 1)", "", ("", "", "", "a value kept across the graph break changed")),
+    ("___stack1 == 2", "3", ("", "", "", "a value kept across the graph break changed")),
     ("tensor 'x' dtype mismatch. expected Float, actual Double", "", ("x", "float32", "float64", None)),
     ("tensor 'x' rank mismatch. expected 1, actual 2", "", ("x", "1", "2", "`x` had 1 dimension, now 2")),
     (
@@ -369,11 +336,6 @@ WORDS = (
         KEYS,
         "",
         ("x", "cpu", "meta", "`x` was on cpu, now on meta"),
-    ),
-    (
-        "expected type of 'self._modules['l']._parameters['bias']' to be a tensor type, ' but found <class 'NoneType'>",
-        "",
-        ("self.l.bias", "a tensor", "None", "`self.l.bias` was a tensor, now None"),
     ),
     ("GLOBAL_STATE changed: num_threads ", "", ("", "", "", "the number of threads changed")),
     ("GLOBAL_STATE changed: autocast(cpu)_enabled ", "", ("", "", "", "autocast(cpu) enabled changed")),
@@ -418,10 +380,7 @@ def test_what_a_variable_is_now_is_read_without_running_the_users_code() -> None
     assert read("self._modules['bn'].training == True") == "False"
     assert read("___check_type_id(l, 5), type=<class 'tuple'>") == "list"
     assert read("x is None") == "a object"
-    names |= {"___stack0": [].append, "___stack1": object()}
-    assert read("___check_obj_id(___stack0, 5), type=<class 'builtin_function_or_method'>") == "list.append"
-    assert read("Cache line invalidated because L['___stack0'] got deallocated") == "list.append"
-    assert read("___check_obj_id(___stack1, 5)") == read("___check_obj_id(d, 5)") == ""
+    assert read("___check_obj_id(d, 5)") == ""
     assert read("gone == 1") == ""
     assert read("f(n) == 1") == ""
     assert len(read("long == 'b'")) < 50

@@ -128,8 +128,6 @@ def test_a_value_is_known_wherever_code_finds_it(body: str, label: str) -> None:
         ([1, 2], [1, 3]),
         ({1, 2}, {1, 3}),
         ({"a": 1}, {"b": 1}),
-        (list(range(100_000)), [*range(99_999), 0][::-1]),
-        ("x" * 3_000_000, "y" * 3_000_000),
         (np.int64(1), np.int64(2)),
         (torch.tensor(1), torch.tensor(2)),
         (torch.float32, torch.float64),
@@ -167,6 +165,7 @@ def test_no_data_is_kept_but_numbers() -> None:
         (lambda: Path(__file__).open(), "TextIOWrapper"),  # noqa: SIM115
         (lambda: [object()], "object"),
         (lambda: list(range(100_000)), "too large to compare whole"),
+        (lambda: "x" * 3_000_000, "too large to compare whole"),
         (lambda: {n: n for n in range(100_000)}, "too large to compare whole"),
         (lambda: [[[i] for i in range(100)] for _ in range(100)], "too large to compare whole"),
     ],

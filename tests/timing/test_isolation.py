@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import copy
 import dataclasses
-import decimal
 import functools
 import gc
 import os
@@ -82,7 +81,6 @@ CHANGES: dict[str, tuple[str, Reader, str]] = {
     ),
     "directory": ("os.chdir('/')", os.getcwd, "working directory /"),
     "numpy errors": ("np.seterr(over='ignore')", lambda: np.geterr()["over"], "NumPy error handling over='ignore'"),
-    "decimal": ("decimal.getcontext().prec = 7", lambda: decimal.getcontext().prec, "decimal precision 7"),
     "dispatch mode": (
         "read() or Seeing().__enter__()",
         lambda: Seeing in map(type, dispatch_modes()),
@@ -122,7 +120,7 @@ def hook(*_: Any) -> None:
     pass
 
 
-NAMES = {"torch": torch, "gc": gc, "warnings": warnings, "os": os, "np": np, "decimal": decimal, "random": random,
+NAMES = {"torch": torch, "gc": gc, "warnings": warnings, "os": os, "np": np, "random": random,
          "sys": sys, "hook": hook, "Seeing": Seeing, "Calling": Calling}  # fmt: skip
 
 

@@ -593,48 +593,41 @@ def _of_tool(kind: str, what: str, find: Callable[[], str]) -> Finding:
     return Finding(kind, "ok", f"{what} are available.", where)
 
 
-@dataclass(frozen=True)
-class Accelerators:
-    """What is known of accelerators.
+def accelerator_finding(name: str | None, backend: str, driver: str) -> Finding:
+    """Whether what torch was built for and what the machine has go together.
 
-    Attributes:
-        name: of the one that torch uses; None where it uses none.
+    Args:
+        name: of the accelerator that torch uses; None where it uses none.
         backend: what torch was built for, such as ``CUDA 13.0``; empty for a build of the CPU alone.
         driver: the file that shows NVIDIA's driver; empty where there is none.
     """
+    built = f"torch is built for {backend or 'the CPU alone'}"
+    if name is not None:
+        return Finding("accelerator", "ok", f"torch uses {name}.", built)
+    if driver and not backend:
+        text = "There is an NVIDIA driver, but this torch cannot use it."
+        fix = "Install a build of torch for CUDA (https://pytorch.org/get-started/locally)."
+        return Finding("accelerator", "not available", text, f"{driver} is there; {built}", fix)
+    if driver:
+        text = "There is an NVIDIA driver, but torch finds no usable GPU."
+        fix = "Check whether `nvidia-smi` runs, whether CUDA_VISIBLE_DEVICES hides the GPU, and how old the driver is."
+        return Finding("accelerator", "not available", text, f"{driver} is there; {built}", fix)
+    if backend:
+        text = f"torch is built for {backend.split()[0]}, but no driver is found: it runs on the CPU."
+        return Finding("accelerator", "not available", text, f"{built}; no /proc/driver/nvidia, no /dev/nvidia0")
+    return Finding("accelerator", "ok", "No accelerator: torch runs on the CPU.", built)
 
-    name: str | None
-    backend: str
-    driver: str
 
-
-def read_accelerators(name: str | None, files: SystemFiles = THIS_MACHINE) -> Accelerators:
-    """``name``: as the environment record has it."""
+def _backend() -> str:
     import torch
 
     versions = (("CUDA", torch.version.cuda), ("ROCm", torch.version.hip), ("XPU", getattr(torch.version, "xpu", None)))
-    backend = next((f"{word} {version}" for word, version in versions if version), "")
-    shown = next((path for path in ("/proc/driver/nvidia/version", "/dev/nvidia0") if files.has(path)), "")
-    return Accelerators(name, backend, shown)
+    return next((f"{word} {version}" for word, version in versions if version), "")
 
 
-def accelerator_finding(seen: Accelerators) -> Finding:
-    """Whether what torch was built for and what the machine has go together."""
-    built = f"torch is built for {seen.backend or 'the CPU alone'}"
-    if seen.name is not None:
-        return Finding("accelerator", "ok", f"torch uses {seen.name}.", built)
-    if seen.driver and not seen.backend:
-        text = "There is an NVIDIA driver, but this torch cannot use it."
-        fix = "Install a build of torch for CUDA (https://pytorch.org/get-started/locally)."
-        return Finding("accelerator", "not available", text, f"{seen.driver} is there; {built}", fix)
-    if seen.driver:
-        text = "There is an NVIDIA driver, but torch finds no usable GPU."
-        fix = "Check whether `nvidia-smi` runs, whether CUDA_VISIBLE_DEVICES hides the GPU, and how old the driver is."
-        return Finding("accelerator", "not available", text, f"{seen.driver} is there; {built}", fix)
-    if seen.backend:
-        text = f"torch is built for {seen.backend.split()[0]}, but no driver is found: it runs on the CPU."
-        return Finding("accelerator", "not available", text, f"{built}; no /proc/driver/nvidia, no /dev/nvidia0")
-    return Finding("accelerator", "ok", "No accelerator: torch runs on the CPU.", built)
+def nvidia_driver(files: SystemFiles = THIS_MACHINE) -> str:
+    """The file that shows it; empty where there is none."""
+    return next((path for path in ("/proc/driver/nvidia/version", "/dev/nvidia0") if files.has(path)), "")
 
 
 # ---- self_test -------------------------------------------------------------------------------------------------------
@@ -771,7 +764,7 @@ def findings_of(threads: int, accelerator: str | None, files: SystemFiles = THIS
     yield from runtime_findings(native_libraries(files), _own_blas())
     yield from processor_findings(files)
     yield from tool_findings()
-    yield accelerator_finding(read_accelerators(accelerator, files))
+    yield accelerator_finding(accelerator, _backend(), nvidia_driver(files))
 
 
 def _own_blas() -> str:

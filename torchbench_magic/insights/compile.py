@@ -26,7 +26,7 @@ _DTYPES = frozenset(
     ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool", "complex64")
 )
 _TORCHS_OWN = "torch's own code breaks it"  # as `process.compile_watch` says it
-_KEPT_OVER = "kept over the graph break"  # as `process.dynamo` says it
+_KEPT_OVER = "kept across the graph break"  # as `process.dynamo` says it
 _RUN_AGAIN = "Run the cell again before you judge its time: compiled code stays until the session ends."
 _RESET = re.compile(r"\b(?:_dynamo|compiler)\.reset\(")
 _VOIDING = frozenset({"clock-set", "not-run", "no-steps"})

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import math
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 
@@ -40,22 +39,13 @@ which are made to be written to."""
 _KEEPS = {"cos", "cumsum", "exp", "flip", "log", "outer", "sin", "sqrt", "tanh", "tril", "triu"}
 """Functions whose result depends on their arguments alone, too."""
 _BUILTINS = {"abs", "bool", "complex", "float", "int", "len", "max", "min", "pow", "round"}
-_NUMBER = re.compile(r"(tuple of \d+|str of .*|dtype|device|None|True|False|[-+\d.(][-+\d.ejinfa()]*|-?inf|nan)")
-_TENSOR = re.compile(r"(0-d|\d+( × \d+)*) [a-z]+\d*(, |$)")
-"""Of `Profile.inputs`: what does not change but by another value being given to the name, and tensors."""
-_LIBRARIES = frozenset(("math", "torch"))
-_OF_TENSOR = {"device", "dtype", "ndim", "shape"}
 _ARITHMETIC = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow"}
 """Operators -> the op that they run on tensors."""
-_PLAIN = (
-    *(ast.Constant, ast.Tuple, ast.List, ast.UnaryOp, ast.BinOp, ast.Subscript),
-    *(ast.keyword, ast.operator, ast.unaryop, ast.expr_context),
-)
-"""What arguments consist of, besides names, attributes and calls."""
+_SIMPLE = (ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom)
 
 
 def constant(profile: Profile) -> list[Insight]:
-    """One for each line that makes a tensor of numbers, or of sizes of tensors, that the text does not bind anew.
+    """One for each line that makes a tensor of what the text does not bind anew.
 
     Silent: outside of loops and functions; where recorded shapes show inputs of several kinds; where the text shows
     that the tensor is written to or kept. Seconds at stake: the ops that make it.
@@ -73,8 +63,7 @@ def _constant_of(profile: Profile, recorded: Recorded, use: LineUse) -> Insight 
     place = place_in(profile.sources.get(use.key[0]), use.key[1])
     if place is None or not place.around or use.runs < FEWEST or not use.ops:
         return None
-    known = _known(profile, place)
-    made = [each for each in _made(place, *known) if not _is_written(each, place)]
+    made = [each for each in _made(place) if not _is_written(each, place)]
     within = [node for each in made for node in ast.walk(each)]
     written = {_op_name(node) for node in within if any(_is_torch(each) for each in ast.walk(node))} - {""}
     if written & {_op_name(node) for one in place.head for node in ast.walk(one) if node not in within}:
@@ -128,28 +117,12 @@ def _sizes(profile: Profile, use: LineUse, names: set[str]) -> str:
 # ---- what the text says ------------------------------------------------------------------------------------------
 
 
-def _known(profile: Profile, place: StatementPlace) -> tuple[frozenset[str], frozenset[str]]:
-    """(names of numbers and the like, names of tensors): the run found them and the text binds them nowhere, or the
-    text binds them once, to a constant, before."""
-    bound = list(bound_in(place.module))
-    found = {name: words for name, words in profile.inputs or () if name not in bound}
-    once = {
-        target.id
-        for each in place.module.body
-        if isinstance(each, ast.Assign) and isinstance(each.value, ast.Constant)
-        for target in each.targets
-        if isinstance(target, ast.Name) and bound.count(target.id) == 1 and target.lineno < place.around[-1].lineno
-    }
-    numbers = {name for name, words in found.items() if _NUMBER.fullmatch(words)} | once
-    return frozenset(numbers), frozenset(name for name, words in found.items() if _TENSOR.match(words))
-
-
-def _made(place: StatementPlace, numbers: frozenset[str], tensors: frozenset[str]) -> Iterator[ast.Call]:
-    """The largest calls on the line that make a tensor of these."""
+def _made(place: StatementPlace) -> Iterator[ast.Call]:
+    """The largest calls on the line that make a tensor of what the text does not bind anew."""
     left: list[ast.AST] = list(place.head)
     while left:
         node = left.pop()
-        if isinstance(node, ast.Call) and _is_of(node, numbers, tensors):
+        if isinstance(node, ast.Call) and _is_same(node, place):
             if any(_last(each) in _MAKES for each in calls_in([node])):
                 yield node
         elif not isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
@@ -164,30 +137,24 @@ def _last(call: ast.Call) -> str:
     return call_name(call).rpartition(".")[2]
 
 
-def _is_of(node: ast.AST, numbers: frozenset[str], tensors: frozenset[str]) -> bool:
-    """Whether it is made of constants, these numbers and sizes of these tensors, by functions that give the same for
-    the same."""
-    if isinstance(node, ast.Name):
-        return node.id in numbers
-    if isinstance(node, ast.Attribute):
-        owners = tensors if node.attr in _OF_TENSOR else _LIBRARIES
-        return isinstance(node.value, ast.Name) and node.value.id in owners
-    if isinstance(node, ast.keyword) and node.arg in (None, "requires_grad", "out"):
+def _is_same(made: ast.Call, place: StatementPlace) -> bool:
+    """Whether the text shows no other value for what a call is made of: it calls nothing but functions that give the
+    same for the same, and its names are bound once at most, before what repeats it, and not written to there."""
+    words = [word.arg for node in ast.walk(made) if isinstance(node, ast.Call) for word in node.keywords]
+    if not all(map(_gives_the_same, calls_in([made]))) or not {None, "requires_grad", "out"}.isdisjoint(words):
         return False
-    parts = ast.iter_child_nodes(node)
-    if isinstance(node, ast.Call):
-        root, last = call_name(node).partition(".")[0], _last(node)
-        if is_torch_call(node):
-            known = last in _MAKES | _KEEPS
-        else:
-            known = root == "math" or last in (_BUILTINS if root == last else _KEEPS if root == "" else ())
-        if not known:
-            return False
-        of = [node.func.value] if isinstance(node.func, ast.Attribute) and root == "" else []
-        parts = iter((*of, *node.args, *node.keywords))
-    elif not isinstance(node, _PLAIN):
-        return False
-    return all(_is_of(each, numbers, tensors) for each in parts)
+    names = {node.id for node in ast.walk(made) if isinstance(node, ast.Name)}
+    above = [each for each in place.module.body if each.lineno < place.around[-1].lineno and isinstance(each, _SIMPLE)]
+    bound, before = list(bound_in(place.module)), {name for each in above for name in bound_in(each)}
+    known = {name for name in names if name not in bound or (name in before and bound.count(name) == 1)}
+    return names == known and names.isdisjoint(map(_root, _written_in(place)))
+
+
+def _gives_the_same(call: ast.Call) -> bool:
+    root, last = call_name(call).partition(".")[0], _last(call)
+    if is_torch_call(call):
+        return last in _MAKES | _KEEPS
+    return root == "math" or last in (_BUILTINS if root == last else _KEEPS if root == "" else ())
 
 
 def _op_name(node: ast.AST) -> str:
@@ -208,19 +175,26 @@ def _assigned_to(made: ast.Call, place: StatementPlace) -> str:
 def _is_written(made: ast.Call, place: StatementPlace) -> bool:
     """Whether the text around writes to it, or keeps it for others to write to."""
     name = _assigned_to(made, place)
-    touched: list[ast.AST | None] = []
+    kept = [
+        node.value
+        for node in ast.walk(place.around[-1])
+        if isinstance(node, ast.Return | ast.Yield) or (isinstance(node, ast.Assign) and node.value is not made)
+    ]
+    return any(each is made or (name and _root(each) == name) for each in (*_written_in(place), *kept))
+
+
+def _written_in(place: StatementPlace) -> Iterator[ast.AST]:
+    """What the text around a line writes to by its name, or hands to what may: methods such as ``add_`` and
+    ``append``."""
     for node in ast.walk(place.around[-1]):
         if isinstance(node, ast.AugAssign):
-            touched.append(node.target)
-        elif isinstance(node, ast.Return | ast.Yield) or (isinstance(node, ast.Assign) and node.value is not made):
-            touched.append(node.value)
+            yield node.target
         elif isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            touched.append(node)
+            yield node
         elif isinstance(node, ast.Call):
             words = {word.arg for word in node.keywords}
             if _last(node).endswith("_") or _last(node) == "append" or words & {"out", "inplace"}:
-                touched += [node.func, *node.args, *(word.value for word in node.keywords)]
-    return any(each is made or (name and _root(each) == name) for each in touched)
+                yield from (node.func, *node.args, *(word.value for word in node.keywords))
 
 
 def _root(node: ast.AST | None) -> str:

@@ -6,7 +6,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torchbench_magic import units
 from torchbench_magic.profiling.memory.allocations import peak_of
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.sources import FUNCTIONS, parsed_text, place_in
+from torchbench_magic.profiling.sources import parsed_text, place_in
 from torchbench_magic.profiling.steps import highest_cycle
 from torchbench_magic.profiling.trace import Trace
 from torchbench_magic.results import CodeLine, Cure, Insight
@@ -30,7 +30,7 @@ LEAST_BYTES = 1 << 20
 LEAST_OF_ALL = 0.05
 """Of all bytes that tensors took at the peak, as the least share of the time is for other kinds."""
 _CONTAINERS = frozenset({"list", "dict", "deque", "set"})
-_EMPTIED = _CONTAINERS | {"closure", "default", "chain"}
+_EMPTIED = _CONTAINERS | {"closure", "default"}
 _BY_ITSELF = ("output", "history", "traceback")
 
 
@@ -125,9 +125,6 @@ def _is_on_purpose(profile: Profile, held: _Held) -> bool:
         return False
     place = held.says.partition("`")[2].partition("`")[0]
     trees = [tree for source in profile.sources.values() if (tree := parsed_text(source.text)) is not None]
-    if held.kind == "chain":
-        link = place.rpartition(".")[2]
-        return any(is_cut(tree, link) or is_walked(tree, link) for tree in trees)
     if any(is_emptied(tree, place) for tree in trees):
         return True
     own = profile.sources.get(profile.source_id or "")
@@ -240,8 +237,6 @@ _STEADY = 0.4
 step makes, and a buffer that has reached its limit add nothing in the last stretches; blocks of equal size, one a run,
 add the whole."""
 
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
-
 _Key = tuple[str, int, int]
 
 
@@ -319,29 +314,13 @@ def _moments_of_runs(trace: Trace, node: int) -> NDArray[np.float64] | None:
 
 
 def _runs(profile: Profile, trace: Trace, node: int) -> int:
-    """How often the line of a node ran; of the head of a loop the iterations, since it runs once more to end."""
+    """How often the line of a node ran; of the head of a loop at the top the iterations: it runs once more to end."""
     nodes = trace.nodes
-    calls, parent = int(nodes["calls"].iloc[node]), int(nodes["parent"].iloc[node])
-    source = profile.sources.get(trace.sources[int(nodes["source"].iloc[node])])
-    place = place_in(source, int(nodes["line"].iloc[node]))
-    loops = [each for each in place.statements if isinstance(each, _LOOPS)] if place is not None else []
-    if source is None or place is None or not loops:
+    place = place_in(profile.sources.get(trace.sources[int(nodes["source"].iloc[node])]), int(nodes["line"].iloc[node]))
+    calls = int(nodes["calls"].iloc[node])
+    if place is None or place.repeated_by is not None:
         return calls
-    beside = nodes[(nodes["parent"] == parent) & (nodes["source"] == nodes["source"].iloc[node])]
-    beside = beside[beside["thread"] == nodes["thread"].iloc[node]]
-
-    def first_calls(loop: ast.stmt) -> int:
-        """Of the first line within a loop; 0 where it is not known."""
-        line = loop.body[0].lineno if isinstance(loop, _LOOPS) else loop.lineno
-        return int(beside.loc[beside["line"] == line + source.first_line - 1, "calls"].sum())
-
-    if loops[0].body[0].lineno > loops[0].lineno and (found := first_calls(loops[0])):
-        return found
-    around = place.repeated_by
-    if isinstance(around, _LOOPS):
-        entered = first_calls(around) if around.body[0] is not loops[0] else 0
-        return calls - entered if entered else calls
-    return calls - (int(nodes["calls"].iloc[parent]) if around is not None and parent >= 0 else 1)
+    return calls - any(isinstance(each, ast.For | ast.AsyncFor | ast.While) for each in place.statements)
 
 
 def _rises(changes: pd.DataFrame, moments: NDArray[np.float64]) -> bool:
@@ -357,8 +336,7 @@ def _rises(changes: pd.DataFrame, moments: NDArray[np.float64]) -> bool:
 
 
 # ---- kept_on_purpose -------------------------------------------------------------------------------------------------
-# What the text of the code says of a container, or of a chain of objects: whether it is emptied too, and whether what
-# it holds is used later.
+# What the text of the code says of a container: whether it is emptied too, and whether what it holds is used later.
 
 _EMPTIES = frozenset({"pop", "popleft", "popitem", "clear", "remove", "discard"})
 
@@ -398,34 +376,6 @@ def is_read_after_its_loop(tree: ast.Module, name: str) -> bool:
         isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load) and node.lineno > max(ends)
         for node in ast.walk(tree)
     )
-
-
-def is_cut(tree: ast.Module, link: str) -> bool:
-    """Whether the attribute ``link`` is taken away somewhere: `del t.prev`, `t.prev.prev = None` in a loop or function.
-    What makes an object begins with None too."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, FUNCTIONS) and node.name != "__init__"]
-    later = {id(each) for place in (*_loops(tree), *functions) for each in ast.walk(place)}
-    return any(
-        isinstance(node, ast.Delete) or (id(node) in later and ast.unparse(node.value) == "None")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Delete | ast.Assign) and any(_is_link(each, link) for each in node.targets)
-    )
-
-
-def is_walked(tree: ast.Module, link: str) -> bool:
-    """Whether code goes from an object to the one before: ``t = t.prev``, ``t.prev.prev``."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign | ast.NamedExpr) and _is_link(node.value, link):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(ast.unparse(each) == ast.unparse(node.value.value) for each in targets):
-                return True
-        if isinstance(node, ast.Attribute) and _is_link(node, link) and _is_link(node.value, link):
-            return True
-    return False
-
-
-def _is_link(node: ast.AST, link: str) -> TypeGuard[ast.Attribute]:
-    return isinstance(node, ast.Attribute) and node.attr == link
 
 
 def _loops(tree: ast.Module) -> list[ast.For | ast.AsyncFor | ast.While]:

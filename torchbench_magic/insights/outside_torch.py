@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import re
 from collections.abc import Callable
 
 import numpy as np
@@ -57,15 +56,6 @@ queues, threads, files and requests have these too, and wait in them."""
 
 _TORCH = {"torch", "F", "nn.functional", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special"}
 _WAITS_IN_TORCH = {"load", "save", "compile", "wait", "from_file"}
-_ITERATES = {
-    *("all", "any", "dict", "enumerate", "filter", "frozenset", "list", "map", "max", "min", "reversed", "set"),
-    *("sorted", "sum", "tuple", "zip"),
-}
-_HELD = re.compile(
-    r"^(list|tuple|dict|set|frozenset|str|bytes|range|deque|defaultdict|OrderedDict|Counter|ndarray)\b"
-    r"|(float|bfloat|complex|int|uint)\d+$|\bbool$"
-)
-"""Of `Profile.inputs`: Python's containers, arrays and tensors. Not a generator, a file, a loader."""
 _FASTER_IN_NUMPY = frozenset({"sort", "argsort", "partition", "argpartition"})
 """Numpy sorts numbers with vector instructions: where `np.sort` took 276 ms, `torch.sort`, which gives the indices too,
 took 784 ms."""
@@ -91,9 +81,8 @@ def python(profile: Profile) -> list[Insight]:
     """One for each line on which the time outside torch, between its operations or calls of modules, dominates.
 
     Silent: where the line runs no op and no module (then it may be any library); where it calls what is not known to
-    compute (`_known_calls`), as a loader, a file, ``sleep``, a lock do; at the head of a loop over anything but
-    builtins; for numpy (a kind of its own); where one run of it took most of the time, or where that cannot be
-    told (no trace).
+    compute (`_known_calls`), as a file, ``sleep``, a lock do; at the head of a loop over anything but a range; for
+    numpy (a kind of its own); where one run of it took most of the time, or where that cannot be told (no trace).
     Seconds at stake: the time outside torch but `CALL` for each op, without what recording added.
     """
     return _of_each_line(profile, _python_on)
@@ -121,7 +110,7 @@ def _python_on(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | 
     place = place_in(profile.sources.get(use.key[0]), use.key[1])
     if place is None or any(_leaves(call, place) for call in calls_in(place.head)):
         return None
-    if not _known_calls(place, profile, use):
+    if not _known_calls(place, use):
         return None
     if not longest_run(profile, use) <= _LONGEST:
         return None
@@ -176,7 +165,7 @@ def _numpy_on(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | N
     if use.python - use.cost < DOMINATES * use.time:
         return None
     place = place_in(profile.sources.get(use.key[0]), use.key[1])
-    if place is None or not _known_calls(place, profile, use):
+    if place is None or not _known_calls(place, use):
         return None
     leaving = [call_name(call) for call in calls_in(place.head) if _leaves(call, place)]
     handed_over = _hands_over if use.runs >= FEWEST else _gives_to_numpy
@@ -249,66 +238,33 @@ def _waiting_lines(profile: Profile) -> frozenset[tuple[str, int]]:
     return frozenset((str(each.get("source_id")), int(str(each.get("line")))) for each in facts if "line" in each)
 
 
-def _known_calls(place: StatementPlace, profile: Profile, use: LineUse) -> bool:
-    """Whether all that the line calls and iterates over computes: builtins, math, torch, numpy without files, ops and
-    modules that the profile saw on it, functions with lines of their own, methods of Python's own containers."""
+def _known_calls(place: StatementPlace, use: LineUse) -> bool:
+    """Whether all that the line calls computes: builtins, math, torch, numpy without files, ops and modules that the
+    profile saw on it, functions with lines of their own, methods of Python's own containers. At the head of a loop over
+    anything but a ``range`` a loader, a queue or a file may be waited for."""
     for statement in place.statements:
         if isinstance(statement, ast.With | ast.AsyncWith | ast.AsyncFor | ast.Import | ast.ImportFrom | ast.Try):
             return False
-        if isinstance(statement, ast.For) and not _is_held(statement.iter, place, profile, use):
+        if isinstance(statement, ast.For) and ast.unparse(statement.iter).partition("(")[0] != "range":
             return False
     nodes = [node for each in place.head for node in ast.walk(each)]
     if any(isinstance(node, ast.Await | ast.Yield | ast.YieldFrom) for node in nodes):
         return False
-    if not all(_is_held(node.iter, place, profile, use) for node in nodes if isinstance(node, ast.comprehension)):
-        return False
-    return all(_computes(call, place, profile, use) for call in calls_in(place.head))
+    return all(_computes(call, place, use) for call in calls_in(place.head))
 
 
-def _computes(call: ast.Call, place: StatementPlace, profile: Profile, use: LineUse) -> bool:
+def _computes(call: ast.Call, place: StatementPlace, use: LineUse) -> bool:
     name = call_name(call)
     above, _, last = name.rpartition(".")
     if leaves_for_numpy(call, place.module):
         return last not in _READS_FILES
     if is_torch_call(call):
         return above in _TORCH and last not in _WAITS_IN_TORCH
-    if name in _COMPUTES:
-        functions = [*(call.args[:1] if name in ("map", "filter") else []), *(word.value for word in call.keywords)]
-        given = call.args[1:] if name in ("map", "filter") else call.args
-        held = name not in _ITERATES or all(_is_held(each, place, profile, use) for each in given)
-        return held and all(_is_plain_function(each, use) for each in functions)
-    if above == "math" or last in use.functions or last in {op.name.removeprefix("aten::") for op in use.ops}:
+    if name in _COMPUTES or above == "math" or last in use.functions:
         return True
-    return (bool(above) and last in _METHODS) or last in use.module_names
-
-
-def _is_plain_function(node: ast.expr, use: LineUse) -> bool:
-    """What is handed to `map` or as a key: it runs many times, so it must be known to compute."""
-    if isinstance(node, ast.Constant | ast.Lambda):
-        return True  # what a lambda calls is among the calls of the line
-    if isinstance(node, ast.Attribute):
-        return node.attr == "__getitem__" or node.attr in _METHODS
-    return isinstance(node, ast.Name) and (node.id in _COMPUTES or node.id in use.functions)
-
-
-def _is_held(node: ast.expr, place: StatementPlace, profile: Profile, use: LineUse) -> bool:
-    """Whether going through it waits for nothing: a container that the code found in a variable, or made itself."""
-    if isinstance(node, ast.Starred | ast.Subscript | ast.Attribute):
-        return _is_held(node.value, place, profile, use)
-    if isinstance(node, ast.Call):  # judged among the calls
-        of_container = isinstance(node.func, ast.Attribute) and node.func.attr in ("items", "keys", "values", "split")
-        return not of_container or _is_held(node.func, place, profile, use)
-    if not isinstance(node, ast.Name):
-        return not isinstance(node, ast.Await | ast.Yield | ast.YieldFrom)
-    found = dict(profile.inputs or ())
-    if node.id in found:
-        return _HELD.search(found[node.id]) is not None
-    bound = [
-        each.value
-        for each in ast.walk(place.module)
-        if isinstance(each, ast.Assign) and any(isinstance(to, ast.Name) and to.id == node.id for to in each.targets)
-    ]
-    return bool(bound) and all(_computes(call, place, profile, use) for call in calls_in(bound))
+    if last in {op.name.removeprefix("aten::") for op in use.ops} or last in use.module_names:
+        return True
+    return bool(above) and last in _METHODS
 
 
 def longest_run(profile: Profile, use: LineUse) -> float:

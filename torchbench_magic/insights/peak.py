@@ -148,25 +148,6 @@ def _before(profile: Profile, memory: pd.DataFrame, device: str, until: int) -> 
         }
 
 
-def state_by_variable(profile: Profile, device: str) -> dict[str, int]:
-    """Variable that leads to an optimizer -> bytes of its state that are alive at the peak, the largest first; of a
-    state that was allocated and freed within the body it is not known."""
-    memory, holders = profile.memory, profile.holders
-    if memory is None or holders is None:
-        return {}
-    alive = alive_blocks(memory, device, peak_of(memory, device).row)["block"]
-    rows = holders[(holders["role"] == "optimizer state") & (holders["device"] == device)]
-    rows = rows[rows["block"].isna() | rows["block"].isin(alive)]
-    found = rows.groupby("name")["bytes"].sum().sort_values(ascending=False, kind="stable")
-    return {str(name): int(size) for name, size in found.items()}
-
-
-def stepping_optimizers(trace: Trace | None) -> set[str]:
-    """Names of the classes of the optimizers that made a step."""
-    names = trace.names if trace is not None else ()
-    return {name.removeprefix(OPTIMIZER).removesuffix(".step") for name in names if name.startswith(OPTIMIZER)}
-
-
 # ---- spans ------------------------------------------------------------------------------------------------------
 
 
@@ -238,12 +219,10 @@ LEAST_PEAK = 10 << 20
 """Bytes: below it no machine that runs torch is short of memory by it."""
 _NAMED = 0.05
 """Of the peak: smaller parts are not in the sentence."""
-_STATE = "optimizer state"
-_MOST_OPTIMIZERS = 3  # that are named
 _LARGE = {
     "activations": 0.4,
     "temporaries": 0.4,
-    _STATE: 0.3,
+    "optimizer state": 0.3,
     "optimizer temporaries": 0.15,
     "gradients": 0.1,
 }
@@ -260,10 +239,6 @@ class _Seen:
         shares: part -> share of it, the largest first.
         line: line of most of each part, where that is one of the body's.
         moment: ``backward``, ``optimizer`` or empty for the rest.
-        states: variable of each optimizer -> bytes of its state.
-        older: bytes of optimizers' states that were there before the body.
-        newer: those that the body allocated.
-        stepping: names of the classes of optimizers that step in the body.
     """
 
     device: str
@@ -273,15 +248,6 @@ class _Seen:
     where: CodeLine | None
     moment: str
     has_backward: bool
-    states: dict[str, int]
-    older: int
-    newer: int
-    stepping: set[str]
-
-    @property
-    def has_nameless_state(self) -> bool:
-        """Whether an optimizer that was gone at the end has some of it."""
-        return sum(self.states.values()) < self.older + self.newer
 
 
 def peak(profile: Profile) -> list[Insight]:
@@ -314,7 +280,6 @@ def _peaks(profile: Profile) -> Iterator[_Seen]:
         passes = backward_spans(profile.trace)
         in_step = spans_hold(optimizer_spans(profile.trace), when)[0] >= 0
         in_pass = spans_hold(passes, when)[0] >= 0
-        state = mine[mine["part"] == _STATE]
         named = mine[mine["line"].notna()].drop_duplicates("part")
         yield _Seen(
             device,
@@ -327,16 +292,12 @@ def _peaks(profile: Profile) -> Iterator[_Seen]:
             line_named(profile, str(row["source_id"]), int(row["line"])) if pd.notna(row["line"]) else None,
             "optimizer" if in_step else "backward" if in_pass else "",
             bool(len(passes)),
-            state_by_variable(profile, device),
-            int(state.loc[state["before"].astype(bool), "bytes"].sum()),
-            int(state.loc[~state["before"].astype(bool), "bytes"].sum()),
-            stepping_optimizers(profile.trace),
         )
 
 
 def _insight(seen: _Seen, cures: tuple[Cure, ...]) -> Insight:
     shares = sorted(seen.shares.items(), key=lambda item: -item[1])
-    said = [f"{units.percent(share)} % {part}{_whose(seen, part)}" for part, share in shares if share >= _NAMED]
+    said = [f"{units.percent(share)} % {part}" for part, share in shares if share >= _NAMED]
     where = f" at `{seen.where}`" if seen.where is not None else ""
     device = "" if seen.device == "cpu" else f" of {seen.device}"
     text = f"The peak of memory{device}{where}, {units.bytes_text(seen.nbytes)}, is {units.listed(said)}."
@@ -348,20 +309,6 @@ def _insight(seen: _Seen, cures: tuple[Cure, ...]) -> Insight:
     return Insight("peak", 0.0, 0.0, text, evidence, tuple(places), cures, int(at_stake))
 
 
-def _whose(seen: _Seen, part: str) -> str:
-    """An optimizer of an earlier cell may hold more than the one that steps here, which has no name if it is gone at
-    the end."""
-    if part != _STATE or (len(seen.states) < 2 and not seen.older):
-        return ""
-    if len(seen.states) < 2:
-        size = f"{units.bytes_text(seen.older)} of it" if seen.newer else "all of it"
-        holder = "".join(f" in `{name}`," for name in seen.states)
-        return f" ({size}{holder} from before the cell)"
-    shown = [f"`{name}` {units.bytes_text(size)}" for name, size in list(seen.states.items())[:_MOST_OPTIMIZERS]]
-    more = len(seen.states) - len(shown)
-    return f" ({', '.join(shown)}{f' and {more} more' if more else ''})"
-
-
 def _is_large(seen: _Seen, part: str) -> bool:
     if part == "gradients" and seen.moment:
         return False
@@ -371,21 +318,8 @@ def _is_large(seen: _Seen, part: str) -> bool:
 def _cures(seen: _Seen) -> Iterator[Cure]:
     """Of the largest part first."""
     for part in sorted(seen.shares, key=lambda name: -seen.shares[name]):
-        if not _is_large(seen, part):
-            continue
-        if part == _STATE:
-            yield from _less_state(seen)
-        else:
+        if _is_large(seen, part):
             yield from _CURES[part] if part != "activations" or seen.has_backward else _NO_BACKWARD
-
-
-def _less_state(seen: _Seen) -> Iterator[Cure]:
-    if len(seen.states) > 1 or not seen.stepping or (seen.older and seen.has_nameless_state):
-        yield Cure("Delete an optimizer that is no longer used: its state is kept as long as it exists.")
-    if seen.stepping == {"SGD"}:
-        yield Cure("SGD stores one number per parameter for its momentum, and nothing without it.")
-    else:
-        yield Cure("Adam stores two numbers per parameter; `torch.optim.SGD` stores one or none, `Adafactor` a few.")
 
 
 _CURES: dict[str, tuple[Cure, ...]] = {
@@ -394,6 +328,10 @@ _CURES: dict[str, tuple[Cure, ...]] = {
              "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"),
         Cure("Use a smaller batch, and accumulate the gradients of several before each `step()`."),
         Cure("Store them in half the bytes:", "with torch.autocast(device, dtype=torch.bfloat16):", "bf16"),
+    ),
+    "optimizer state": (
+        Cure("Adam stores two numbers per parameter; `torch.optim.SGD` stores one or none, `Adafactor` a few."),
+        Cure("Delete an optimizer that is no longer used: its state is kept as long as it exists."),
     ),
     "gradients": (
         Cure("Free gradients before the forward pass, not after it:", "optimizer.zero_grad(set_to_none=True)"),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType
-from typing import Any, Protocol
+from typing import Any
 
 from torchbench_magic.process.code import globals_read, names_used, notebook_functions, variables_read
 from torchbench_magic.process.dynamo import compiled_of, recompile_limit, switched_off_by
@@ -102,22 +102,8 @@ class Change:
     changed: str = ""
 
 
-class Lever(Protocol):
-    """One lever; its instances hold what was asked of it, such as a number of threads.
-
-    Attributes:
-        name: as it is asked for, and as the alternative is called.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    def change(self, site: Site) -> Change:
-        """What it does to the cell.
-
-        Raises:
-            DoesNotApply: it does nothing there, and why.
-        """
+Lever = Callable[[Site], Change]
+"""What it does to a cell; raises `DoesNotApply` where it does nothing there, and says why."""
 
 
 # ---- copied_names ----------------------------------------------------------------------------------------------------
@@ -234,36 +220,26 @@ def copied_with(site: Site, convert: Callable[[Any], Any]) -> dict[str, Any]:
 _NO_GRAPH = "its result has no graph for a backward pass; the time to enter the mode is not included"
 
 
-@dataclass(frozen=True)
-class InferenceMode:
+def inference_mode(site: Site) -> Change:
     """``torch.inference_mode()``: no graph, no counts of changes in place. Values stay; gradients cannot be had."""
+    import torch
 
-    name: str = "inference_mode"
-
-    def change(self, site: Site) -> Change:
-        import torch
-
-        if torch.is_inference_mode_enabled():
-            raise DoesNotApply("inference mode is already on")
-        _without_gradients(site)
-        return Change(around=torch.inference_mode, how="with torch.inference_mode():", changed=_NO_GRAPH)
+    if torch.is_inference_mode_enabled():
+        raise DoesNotApply("inference mode is already on")
+    _without_gradients(site)
+    return Change(around=torch.inference_mode, how="with torch.inference_mode():", changed=_NO_GRAPH)
 
 
-@dataclass(frozen=True)
-class NoGrad:
+def no_grad(site: Site) -> Change:
     """``torch.no_grad()``: no graph. Values stay; gradients cannot be had."""
+    import torch
 
-    name: str = "no_grad"
-
-    def change(self, site: Site) -> Change:
-        import torch
-
-        if not torch.is_grad_enabled():
-            raise DoesNotApply("grad mode is already off")
-        _without_gradients(site)
-        if not any(tensor.requires_grad for tensor in site.tensors.values()):
-            raise DoesNotApply("nothing that the cell reads requires a gradient")
-        return Change(around=torch.no_grad, how="with torch.no_grad():", changed=_NO_GRAPH)
+    if not torch.is_grad_enabled():
+        raise DoesNotApply("grad mode is already off")
+    _without_gradients(site)
+    if not any(tensor.requires_grad for tensor in site.tensors.values()):
+        raise DoesNotApply("nothing that the cell reads requires a gradient")
+    return Change(around=torch.no_grad, how="with torch.no_grad():", changed=_NO_GRAPH)
 
 
 def _without_gradients(site: Site) -> None:
@@ -271,76 +247,59 @@ def _without_gradients(site: Site) -> None:
         raise DoesNotApply("the cell computes gradients")
 
 
-@dataclass(frozen=True)
-class Autocast:
+def autocast(name: str, site: Site) -> Change:
     """``torch.autocast``: matrix products and convolutions in a shorter dtype. Their results have its precision: three
     digits in bfloat16, four in float16, which also ends at 65 504. Each call enters it: until it is left it keeps the
     weights that were cast, and a step of training casts them anew.
 
-    Attributes:
-        name: ``bf16`` or ``fp16``.
+    Args:
+        name: ``bfloat16`` or ``float16``.
     """
+    import torch
 
-    name: str
-
-    @property
-    def dtype(self) -> Any:
-        import torch
-
-        return torch.bfloat16 if self.name == "bf16" else torch.float16
-
-    def change(self, site: Site) -> Change:
-        import torch
-
-        device = site.device
-        if torch.is_autocast_enabled(device):
-            raise DoesNotApply("autocast is already on")
-        if not site.has_dtype(*{torch.float32, torch.float16, torch.bfloat16} - {self.dtype}):
-            raise DoesNotApply("the cell reads no float32 tensor")
-        if self.name == "fp16" and site.trains:
-            raise DoesNotApply("training in float16 needs a GradScaler: write that as an alternative in a %%timer cell")
-        around = partial(torch.autocast, device, dtype=self.dtype)
-        how = f'with torch.autocast("{device}", dtype={self.dtype}):'
-        return Change(around=around, each_call=True, precision=self.dtype, how=how)
+    device, dtype = site.device, getattr(torch, name)
+    if torch.is_autocast_enabled(device):
+        raise DoesNotApply("autocast is already on")
+    if not site.has_dtype(*{torch.float32, torch.float16, torch.bfloat16} - {dtype}):
+        raise DoesNotApply("the cell reads no float32 tensor")
+    if name == "float16" and site.trains:
+        raise DoesNotApply("training in float16 needs a GradScaler: write that as an alternative in a %%timer cell")
+    how = f'with torch.autocast("{device}", dtype={dtype}):'
+    return Change(around=partial(torch.autocast, device, dtype=dtype), each_call=True, precision=dtype, how=how)
 
 
 # ---- layouts ---------------------------------------------------------------------------------------------------------
 # Levers that lay tensors out otherwise in memory, before the clock starts.
 
 
-@dataclass(frozen=True)
-class ChannelsLast:
+def channels_last(site: Site) -> Change:
     """Images with their channels innermost, which convolutions like. Sums may be taken in another order.
 
     The modules and the inputs are copies, laid out anew before the clock starts; what the body makes itself comes in
     whatever layout its operations give it.
     """
+    import torch
 
-    name: str = "channels_last"
-
-    def change(self, site: Site) -> Change:
-        import torch
-
-        convolving = [
-            name
-            for name, model in site.of_kind(torch.nn.Module).items()
-            if any(isinstance(part, (torch.nn.Conv2d, torch.nn.ConvTranspose2d)) for part in model.modules())
-        ]
-        if not convolving:
-            raise DoesNotApply("the cell reads no module with a 2-d convolution")
-        images = copied_with(site, _channels_last)
-        copies = copied_training_state(site)
-        for name, value in copies.items():
-            if isinstance(value, torch.nn.Module):
-                copies[name] = value.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs
-        names = ", ".join(f"`{name}`" for name in sorted({*convolving, *images}))
-        first = convolving[0]
-        how = f"{first} = {first}.to(memory_format=torch.channels_last)"
-        how += "".join(f"; {name} = {name}.to(memory_format=torch.channels_last)" for name in sorted(images)[:1])
-        changed = f"{names} converted once, before the timing"
-        if not images:
-            changed += "; the images that the body makes are converted in it, by the first convolution"
-        return Change(names={**images, **copies}, how=how, changed=changed)
+    convolving = [
+        name
+        for name, model in site.of_kind(torch.nn.Module).items()
+        if any(isinstance(part, (torch.nn.Conv2d, torch.nn.ConvTranspose2d)) for part in model.modules())
+    ]
+    if not convolving:
+        raise DoesNotApply("the cell reads no module with a 2-d convolution")
+    images = copied_with(site, _channels_last)
+    copies = copied_training_state(site)
+    for name, value in copies.items():
+        if isinstance(value, torch.nn.Module):
+            copies[name] = value.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs
+    names = ", ".join(f"`{name}`" for name in sorted({*convolving, *images}))
+    first = convolving[0]
+    how = f"{first} = {first}.to(memory_format=torch.channels_last)"
+    how += "".join(f"; {name} = {name}.to(memory_format=torch.channels_last)" for name in sorted(images)[:1])
+    changed = f"{names} converted once, before the timing"
+    if not images:
+        changed += "; the images that the body makes are converted in it, by the first convolution"
+    return Change(names={**images, **copies}, how=how, changed=changed)
 
 
 def _channels_last(tensor: Any) -> Any:
@@ -351,22 +310,17 @@ def _channels_last(tensor: Any) -> Any:
     return tensor.detach().contiguous(memory_format=torch.channels_last).requires_grad_(tensor.requires_grad)
 
 
-@dataclass(frozen=True)
-class Contiguous:
+def contiguous(site: Site) -> Change:
     """Inputs whose elements lie scattered in memory, laid out row by row before the clock starts. Values stay; sums
     may be taken in another order."""
-
-    name: str = "contiguous"
-
-    def change(self, site: Site) -> Change:
-        made = copied_with(site, _contiguous)
-        if not made:
-            raise DoesNotApply("every tensor that the cell reads by a name is contiguous")
-        first = min(made)
-        names = ", ".join(f"`{name}`" for name in sorted(made))
-        return Change(
-            names=made, how=f"{first} = {first}.contiguous()", changed=f"{names} laid out once, before the timing"
-        )
+    made = copied_with(site, _contiguous)
+    if not made:
+        raise DoesNotApply("every tensor that the cell reads by a name is contiguous")
+    first = min(made)
+    names = ", ".join(f"`{name}`" for name in sorted(made))
+    return Change(
+        names=made, how=f"{first} = {first}.contiguous()", changed=f"{names} laid out once, before the timing"
+    )
 
 
 def _contiguous(tensor: Any) -> Any:
@@ -388,67 +342,59 @@ def _is_plain(tensor: Any) -> bool:
 # Levers that have an optimizer update all its parameters at once.
 
 
-@dataclass(frozen=True)
-class OptimizerForm:
+def optimizer_form(word: str, site: Site) -> Change:
     """``fused=True`` or ``foreach=True`` of the optimizers that the cell reads: one call for all parameters, or one
     operation for each step of the formula. The formula stays; its last bits may not.
 
     The parameters are the same; a copy of the optimizer updates them, with copies of its state.
 
-    Attributes:
-        name: ``fused-optimizer`` or ``foreach``.
+    Args:
+        word: ``fused`` or ``foreach``.
     """
+    import torch
 
-    name: str
+    found = site.of_kind(torch.optim.Optimizer)
+    if not found:
+        raise DoesNotApply("the cell reads no optimizer by a name")
+    made = {name: _in_form(word, name, optimizer) for name, optimizer in found.items()}
+    for name, schedule in site.of_kind(torch.optim.lr_scheduler.LRScheduler).items():
+        twin = next((made[n] for n, o in found.items() if o is schedule.optimizer), None)
+        if twin is not None:
+            made[name] = copy.copy(schedule)
+            made[name].optimizer = twin
+    first = next(iter(found))
+    how = f"{type(found[first]).__name__}(..., {word}=True)"
+    return Change(names=made, how=how, changed=f"a copy of `{first}`, with {word}=True")
 
-    @property
-    def word(self) -> str:
-        return "fused" if self.name == "fused-optimizer" else "foreach"
 
-    def change(self, site: Site) -> Change:
-        import torch
+def _in_form(word: str, name: str, optimizer: Any) -> Any:
+    import torch
 
-        found = site.of_kind(torch.optim.Optimizer)
-        if not found:
-            raise DoesNotApply("the cell reads no optimizer by a name")
-        made = {name: self._made(name, optimizer) for name, optimizer in found.items()}
-        for name, schedule in site.of_kind(torch.optim.lr_scheduler.LRScheduler).items():
-            twin = next((made[n] for n, o in found.items() if o is schedule.optimizer), None)
-            if twin is not None:
-                made[name] = copy.copy(schedule)
-                made[name].optimizer = twin
-        first = next(iter(found))
-        how = f"{type(found[first]).__name__}(..., {self.word}=True)"
-        return Change(names=made, how=how, changed=f"a copy of `{first}`, with {self.word}=True")
-
-    def _made(self, name: str, optimizer: Any) -> Any:
-        import torch
-
-        groups = optimizer.param_groups
-        kind = type(optimizer).__name__
-        inner = [key for key, one in vars(optimizer).items() if isinstance(one, torch.optim.Optimizer)]
-        if inner:
-            raise DoesNotApply(f"`{name}` wraps the optimizer that steps: try it on `{name}.{inner[0]}`, by a name")
-        if any(self.word not in group for group in groups):
-            raise DoesNotApply(f"{kind} has no {self.word}=True")
-        if all(group[self.word] for group in groups):
-            raise DoesNotApply(f"`{name}` has {self.word}=True already")
-        on_cpu = any(parameter.device.type == "cpu" for group in groups for parameter in group["params"])
-        if self.word == "foreach" and not on_cpu and all(group["foreach"] is None for group in groups):
-            raise DoesNotApply(f"`{name}` already uses foreach by default on this device")
-        if self.word == "fused" and any(group.get("differentiable") for group in groups):
-            raise DoesNotApply(f"`{name}` has differentiable=True, which fused=True does not support")
-        forms = {"fused": self.word == "fused", "foreach": self.word == "foreach"}
-        made = copy.copy(optimizer)
-        made.defaults = {**optimizer.defaults, **{key: on for key, on in forms.items() if key in optimizer.defaults}}
-        made.state = defaultdict(dict, {p: _copied(held) for p, held in optimizer.state.items()})
-        # ``add_param_group`` of a new one would check what fused=True needs; the constructor does so too
-        made.param_groups = [
-            {**group, **{key: on for key, on in forms.items() if key in group}, "params": list(group["params"])}
-            for group in groups
-        ]
-        have_own_parts(made, optimizer)
-        return made
+    groups = optimizer.param_groups
+    kind = type(optimizer).__name__
+    inner = [key for key, one in vars(optimizer).items() if isinstance(one, torch.optim.Optimizer)]
+    if inner:
+        raise DoesNotApply(f"`{name}` wraps the optimizer that steps: try it on `{name}.{inner[0]}`, by a name")
+    if any(word not in group for group in groups):
+        raise DoesNotApply(f"{kind} has no {word}=True")
+    if all(group[word] for group in groups):
+        raise DoesNotApply(f"`{name}` has {word}=True already")
+    on_cpu = any(parameter.device.type == "cpu" for group in groups for parameter in group["params"])
+    if word == "foreach" and not on_cpu and all(group["foreach"] is None for group in groups):
+        raise DoesNotApply(f"`{name}` already uses foreach by default on this device")
+    if word == "fused" and any(group.get("differentiable") for group in groups):
+        raise DoesNotApply(f"`{name}` has differentiable=True, which fused=True does not support")
+    forms = {"fused": word == "fused", "foreach": word == "foreach"}
+    made = copy.copy(optimizer)
+    made.defaults = {**optimizer.defaults, **{key: on for key, on in forms.items() if key in optimizer.defaults}}
+    made.state = defaultdict(dict, {p: _copied(held) for p, held in optimizer.state.items()})
+    # ``add_param_group`` of a new one would check what fused=True needs; the constructor does so too
+    made.param_groups = [
+        {**group, **{key: on for key, on in forms.items() if key in group}, "params": list(group["params"])}
+        for group in groups
+    ]
+    have_own_parts(made, optimizer)
+    return made
 
 
 def _copied(held: Any) -> Any:
@@ -464,69 +410,43 @@ SHORT_S = 2e-3
 """A call below which handing work to threads may cost more than it saves: then one thread is tried."""
 
 
-@dataclass(frozen=True)
-class Threads:
-    """Another number of torch's threads. Sums may be taken in another order, which changes the last bits.
-
-    Attributes:
-        count: how many; None chooses: one for short calls and where two run now, half as many for long ones, and all
-            cores where one runs now.
-    """
-
-    count: int | None = None
-
-    @property
-    def name(self) -> str:
-        return "threads" if self.count is None else f"threads:{self.count}"
-
-    def chosen(self, site: Site) -> Threads:
-        """The same with a number."""
-        if self.count is not None:
-            return self
-        if site.threads == 1:
-            return Threads(read_environment().usable_cores)
-        return Threads(1 if site.call_seconds < SHORT_S else site.threads // 2)
-
-    def change(self, site: Site) -> Change:
-        count = self.chosen(site).count or 1
-        if count == site.threads:
-            raise DoesNotApply(f"the cell runs with {count} thread{'' if count == 1 else 's'} as it is")
-        return Change(before=partial(set_threads, count), how=f"torch.set_num_threads({count})")
+def threads(count: int, site: Site) -> Change:
+    """Another number of torch's threads. Sums may be taken in another order, which changes the last bits."""
+    if count == site.threads:
+        raise DoesNotApply(f"the cell runs with {count} thread{'' if count == 1 else 's'} as it is")
+    return Change(before=partial(set_threads, count), how=f"torch.set_num_threads({count})")
 
 
-@dataclass(frozen=True)
-class MatmulMedium:
+def threads_to_try(site: Site) -> int:
+    """One for short calls and where two run now, half as many for long ones, and all cores where one runs now."""
+    if site.threads == 1:
+        return read_environment().usable_cores
+    return 1 if site.call_seconds < SHORT_S else site.threads // 2
+
+
+def matmul_medium(site: Site) -> Change:
     """float32 matrix products may be computed in bfloat16, where the processor can: three digits of the result stay."""
+    import torch
 
-    name: str = "matmul-medium"
-
-    def change(self, site: Site) -> Change:
-        import torch
-
-        if torch.get_float32_matmul_precision() == "medium":
-            raise DoesNotApply("the precision of float32 matrix products is already medium")
-        if not site.has_dtype(torch.float32):
-            raise DoesNotApply("the cell reads no float32 tensor")
-        how = 'torch.set_float32_matmul_precision("medium")'
-        return Change(before=partial(torch.set_float32_matmul_precision, "medium"), precision=torch.bfloat16, how=how)
+    if torch.get_float32_matmul_precision() == "medium":
+        raise DoesNotApply("the precision of float32 matrix products is already medium")
+    if not site.has_dtype(torch.float32):
+        raise DoesNotApply("the cell reads no float32 tensor")
+    how = 'torch.set_float32_matmul_precision("medium")'
+    return Change(before=partial(torch.set_float32_matmul_precision, "medium"), precision=torch.bfloat16, how=how)
 
 
-@dataclass(frozen=True)
-class FlushDenormal:
+def flush_denormal(site: Site) -> Change:
     """Numbers too small for full precision (below 1.2e-38 in float32) become zero: arithmetic on them is slow."""
+    import torch
 
-    name: str = "flush-denormal"
-
-    def change(self, site: Site) -> Change:
-        import torch
-
-        smallest = torch.tensor([1e-39])
-        if float(smallest * 1) == 0:
-            raise DoesNotApply("denormal numbers are already flushed to zero")
-        if not torch.set_flush_denormal(True):
-            raise DoesNotApply("this processor cannot flush denormal numbers")
-        torch.set_flush_denormal(False)
-        return Change(before=partial(torch.set_flush_denormal, True), how="torch.set_flush_denormal(True)")
+    smallest = torch.tensor([1e-39])
+    if float(smallest * 1) == 0:
+        raise DoesNotApply("denormal numbers are already flushed to zero")
+    if not torch.set_flush_denormal(True):
+        raise DoesNotApply("this processor cannot flush denormal numbers")
+    torch.set_flush_denormal(False)
+    return Change(before=partial(torch.set_flush_denormal, True), how="torch.set_flush_denormal(True)")
 
 
 # ---- compile_lever ---------------------------------------------------------------------------------------------------
@@ -536,8 +456,7 @@ _TRAINING = {"backward", "step", "zero_grad"}
 """Names by which a function is known to train: then the modules that it calls are compiled, and not itself."""
 
 
-@dataclass(frozen=True)
-class Compile:
+def compile_callees(site: Site) -> Change:
     """``torch.compile`` of the modules and functions that the cell calls by a name. Sums may be taken in another order,
     and several operations may be one with other roundings in between.
 
@@ -545,28 +464,24 @@ class Compile:
     own, a module within a function that calls it: the compiler keeps what it compiled with the code object, so that the
     user's has no compiled code of ours with it, and a second trial compiles anew.
     """
+    import torch
 
-    name: str = "compile"
+    if switch := switched_off_by():
+        raise DoesNotApply(f"torch.compile is disabled here ({switch})")
+    modules, functions = _targets(site)
+    if not modules and not functions:
+        raise DoesNotApply(_why_nothing(site))
+    # without it, what is compiled draws other random numbers than torch does
+    options: dict[str, Any] | None = {"fallback_random": True} if site.draws else None
+    made = {name: _compiled(site.reads[name], options) for name in modules}
 
-    def change(self, site: Site) -> Change:
-        import torch
+    def finish(names: dict[str, Any]) -> None:
+        names.update((name, torch.compile(names[name], options=options)) for name in functions)
 
-        if switch := switched_off_by():
-            raise DoesNotApply(f"torch.compile is disabled here ({switch})")
-        modules, functions = _targets(site)
-        if not modules and not functions:
-            raise DoesNotApply(_why_nothing(site))
-        # without it, what is compiled draws other random numbers than torch does
-        options: dict[str, Any] | None = {"fallback_random": True} if site.draws else None
-        made = {name: _compiled(site.reads[name], options) for name in modules}
-
-        def finish(names: dict[str, Any]) -> None:
-            names.update((name, torch.compile(names[name], options=options)) for name in functions)
-
-        given = ', options={"fallback_random": True}' if site.draws else ""
-        named = [*modules, *functions]
-        how = "; ".join(f"{name} = torch.compile({name}{given})" for name in named)
-        return Change(names=made, finish=finish if functions else None, compiles=", ".join(named), how=how)
+    given = ', options={"fallback_random": True}' if site.draws else ""
+    named = [*modules, *functions]
+    how = "; ".join(f"{name} = torch.compile({name}{given})" for name in named)
+    return Change(names=made, finish=finish if functions else None, compiles=", ".join(named), how=how)
 
 
 def _compiled(module: Any, options: dict[str, Any] | None) -> Any:
@@ -659,19 +574,19 @@ def graphs_compiled() -> int:
 # ---- levers ----------------------------------------------------------------------------------------------------------
 # All of them.
 
-LEVERS: dict[str, Callable[[], Lever]] = {
-    "inference_mode": InferenceMode,
-    "no_grad": NoGrad,
-    "compile": Compile,
-    "bf16": lambda: Autocast("bf16"),
-    "fp16": lambda: Autocast("fp16"),
-    "channels_last": ChannelsLast,
-    "matmul-medium": MatmulMedium,
-    "threads": Threads,
-    "fused-optimizer": lambda: OptimizerForm("fused-optimizer"),
-    "foreach": lambda: OptimizerForm("foreach"),
-    "flush-denormal": FlushDenormal,
-    "contiguous": Contiguous,
+LEVERS: dict[str, Lever] = {
+    "inference_mode": inference_mode,
+    "no_grad": no_grad,
+    "compile": compile_callees,
+    "bf16": partial(autocast, "bfloat16"),
+    "fp16": partial(autocast, "float16"),
+    "channels_last": channels_last,
+    "matmul-medium": matmul_medium,
+    "threads": lambda site: threads(threads_to_try(site), site),
+    "fused-optimizer": partial(optimizer_form, "fused"),
+    "foreach": partial(optimizer_form, "foreach"),
+    "flush-denormal": flush_denormal,
+    "contiguous": contiguous,
 }
 """Name -> lever. ``threads:N`` has a number besides."""
 

@@ -50,9 +50,10 @@ from .kinds import (
     DoesNotApply,
     Lever,
     Site,
-    Threads,
     graphs_compiled,
     has_compiled_code,
+    threads,
+    threads_to_try,
     with_functions,
 )
 from .trial_calls import (
@@ -96,27 +97,17 @@ def try_levers(task: Task) -> Comparison:
             for written in trials.written:
                 written.put_back()
         is_interrupted = held.take()
-    made = _in_words_of_trials(made, task)
+    made = _in_words_of_trials(made)
     if is_interrupted:
         raise Interrupted(made)
     return made
 
 
-def _in_words_of_trials(made: Comparison, task: Task) -> Comparison:
-    """Without what levers are there to change, and without advice for other runs."""
+def _in_words_of_trials(made: Comparison) -> Comparison:
+    """Without what levers are there to change."""
     levers = {subject.description for subject in made.subjects} - {AS_IT_IS}
     kept = [d for d in made.warnings if not (d.kind in _OF_LEVERS and d.facts.get("name") in levers)]
-    if not task.plan.restore:
-        kept = [_not_put_back(doubt) if doubt.kind == "not-restored" else doubt for doubt in kept]
     return replace(made, warnings=kept)
-
-
-def _not_put_back(doubt: Doubt) -> Doubt:
-    """Nobody gave ``--restore``."""
-    before, is_ours, _ = doubt.text.partition(" changed, and `--restore` does not put ")
-    text = f"{before} changed and cannot be put back: it keeps what the last call wrote, and later blocks"
-    text += " started from that."
-    return replace(doubt, text=text) if is_ours else doubt
 
 
 def check_trial(task: Task) -> None:
@@ -259,15 +250,18 @@ def levers_of(asked: bool | str | Sequence[str] | None) -> tuple[str, ...] | Non
     return names
 
 
-def levers_asked(names: Sequence[str], site: Site) -> list[Lever]:
-    """The levers to try at a cell; without names all but float16 on a CPU, where it is slower than float32."""
+def levers_asked(names: Sequence[str], site: Site) -> dict[str, Lever]:
+    """The levers to try at a cell, by the names of the alternatives; without names all but float16 on a CPU, where it
+    is slower than float32."""
     check_levers(names)
-    chosen = names or [name for name in LEVERS if name != "fp16" or site.device != "cpu"]
-    made: list[Lever] = []
-    for name in chosen:
+    made: dict[str, Lever] = {}
+    for name in names or [name for name in LEVERS if name != "fp16" or site.device != "cpu"]:
         number = _THREADS.fullmatch(name)
-        lever = Threads(int(number[1])) if number is not None else LEVERS[name]()
-        made.append(lever.chosen(site) if isinstance(lever, Threads) else lever)
+        if number is not None or name == "threads":
+            count = int(number[1]) if number is not None else threads_to_try(site)
+            made[f"threads:{count}"] = partial(threads, count)
+        else:
+            made[name] = LEVERS[name]
     return made
 
 
@@ -340,23 +334,23 @@ class Trials:
         self._say_what_was_seen([] if repeats else differing(again, baseline), site.mentioned)
         self._say_what_cannot_be_compared(not_comparable(again, baseline))
         self._say_what_is_kept(cell.written.not_put_back)
-        for lever in levers_asked(task.plan.levers or (), site):
-            self._told(task, f"trying {lever.name}")
+        for name, lever in levers_asked(task.plan.levers or (), site).items():
+            self._told(task, f"trying {name}")
             try:
-                change = lever.change(site)
-                variant = self._variant(lever, change, lambda changed: with_functions(site, changed), names)
+                change = lever(site)
+                variant = self._variant(name, change, lambda changed: with_functions(site, changed), names)
                 calls = CellCalls(task, names, state, variant)
                 if variant.names is not None:  # it writes into copies of its own, too
                     self.written.append(calls.written)
-                self._try(task, lever, change, calls, site, baseline if repeats else None)
-                self.variants[lever.name] = variant
+                self._try(task, name, change, calls, site, baseline if repeats else None)
+                self.variants[name] = variant
             except DoesNotApply as reason:
-                self.left_out[lever.name] = str(reason)
+                self.left_out[name] = str(reason)
             except TooLong:
                 limit = self._limit_s
-                self.left_out[lever.name] = f"it did not end within {limit:.0f} s and was stopped"
+                self.left_out[name] = f"it did not end within {limit:.0f} s and was stopped"
             except Exception as error:  # noqa: BLE001  # the user's code runs as it is: this is the lever's doing
-                self.left_out[lever.name] = f"it raised {type(error).__name__}{_first_line(error)}"
+                self.left_out[name] = f"it raised {type(error).__name__}{_first_line(error)}"
             cell.put_back()  # a lever may hide from the search what its calls changed
         if site.draws:
             self._say_what_was_drawn()
@@ -367,7 +361,7 @@ class Trials:
         return max(DEADLINE_S, DEADLINE_TIMES * self.call_seconds)
 
     def _variant(
-        self, lever: Lever, change: Change, copied: Callable[[Mapping[str, Any]], dict[str, Any]], names: dict[str, Any]
+        self, lever: str, change: Change, copied: Callable[[Mapping[str, Any]], dict[str, Any]], names: dict[str, Any]
     ) -> Variant:
         own = copied(change.names) if change.names or change.finish is not None else None
         if own is not None and change.finish is not None:
@@ -380,17 +374,17 @@ class Trials:
             def transform(tree: ast.Module) -> ast.Module:
                 return _within(entered, tree)
 
-        labels = {f"{name} ({lever.name})": value for name, value in change.names.items()}
+        labels = {f"{name} ({lever})": value for name, value in change.names.items()}
         return Variant(own, transform, change.before, None if change.each_call else change.around, labels)
 
     def _try(
-        self, task: Task, lever: Lever, change: Change, calls: CellCalls, site: Site, baseline: CallOutcome | None
+        self, task: Task, lever: str, change: Change, calls: CellCalls, site: Site, baseline: CallOutcome | None
     ) -> None:
         """Call the cell with a lever, twice where that compiles, and note what it comes to."""
         if not change.compiles:
             self._call_and_compare(lever, change, calls, site, baseline)
             return
-        self._told(task, f"trying {lever.name}: compiling {change.compiles}")
+        self._told(task, f"trying {lever}: compiling {change.compiles}")
         watch = CompileWatch()
         watch.start()
         try:
@@ -398,12 +392,12 @@ class Trials:
         finally:
             compiled = watch.stop()
         if given_up := next(filter(None, map(why_given_up, compiled)), ""):
-            text = f"`{lever.name}` contains code that is not compiled ({given_up}) and runs as plain Python."
+            text = f"`{lever}` contains code that is not compiled ({given_up}) and runs as plain Python."
             action = "Profile the compiled code with `%%tprofile`: it names the line and a cure."
-            self.doubts.append(Doubt("fell-back", text, action, {"name": lever.name, "reason": given_up}))
+            self.doubts.append(Doubt("fell-back", text, action, {"name": lever, "reason": given_up}))
 
     def _call_and_compare(
-        self, lever: Lever, change: Change, calls: CellCalls, site: Site, baseline: CallOutcome | None
+        self, lever: str, change: Change, calls: CellCalls, site: Site, baseline: CallOutcome | None
     ) -> None:
         before = graphs_compiled()
         first = calls.call(self._limit_s)
@@ -425,7 +419,7 @@ class Trials:
         kind = "" if baseline is None else differs_in(first, baseline, told_apart)
         if result[0] == "close" and baseline is not None and not kind:
             kind = only_tiny(first, baseline)
-        self.trials[lever.name] = Trial(result[0], result[1], compile_time, change.how, changed, kind)
+        self.trials[lever] = Trial(result[0], result[1], compile_time, change.how, changed, kind)
 
     def _tells(self, ours: CallOutcome, baseline: CallOutcome) -> bool:
         """Whether what is compared tells of the numbers that the cell computes: what it printed may be all there is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
@@ -105,6 +105,13 @@ def _plain(label: str) -> str:
     return label.replace(_OF_COMPILED, "")
 
 
+def _pairs(ours: CallOutcome, baseline: CallOutcome) -> Iterator[tuple[str, Any, Any]]:
+    """(label, leaf, that of the baseline) of all that both have, by label."""
+    here, there = ours.beside(baseline), baseline.beside(ours)
+    for label in sorted(here.keys() & there.keys()):
+        yield from ((label, one, other) for _, one, other in _leaves(here[label], there[label]))
+
+
 def compared(ours: CallOutcome, baseline: CallOutcome, precision: Any = None) -> tuple[Outcome, float]:
     """Whether two calls came to the same, and the largest absolute difference; ("", NaN) where a part of it, or all,
     is nothing that can be compared, and the rest does not differ.
@@ -112,16 +119,14 @@ def compared(ours: CallOutcome, baseline: CallOutcome, precision: Any = None) ->
     Args:
         precision: a dtype at whose tolerance they are compared; None is that of the values, of two the coarser one.
     """
-    here, there = ours.beside(baseline), baseline.beside(ours)
-    if here.keys() != there.keys():
+    if ours.beside(baseline).keys() != baseline.beside(ours).keys():
         return "differs", math.nan
     words: set[Outcome] = set()
     largest = math.nan
-    for label, value in here.items():
-        for _, one, other in _leaves(value, there[label]):
-            word, difference = _of_leaf(one, other, precision)
-            words.add(word)
-            largest = max(largest, difference) if not math.isnan(largest) else difference
+    for _, one, other in _pairs(ours, baseline):
+        word, difference = _of_leaf(one, other, precision)
+        words.add(word)
+        largest = max(largest, difference) if not math.isnan(largest) else difference
     if "differs" in words:
         return "differs", largest
     if not words or "" in words:
@@ -175,28 +180,24 @@ def differs_in(ours: CallOutcome, baseline: CallOutcome, precision: Any = None) 
     Args:
         precision: a dtype that is no other kind.
     """
-    here, there = ours.beside(baseline), baseline.beside(ours)
-    for label in sorted(here.keys() & there.keys()):
-        for _, one, other in _leaves(here[label], there[label]):
-            if any(value is mark for value in (one, other) for mark in (ABSENT, TOO_MANY)):
-                continue
-            if _kind(one) != _kind(other):
-                return f"{_kind(one)}, not {_kind(other)}"
-            dtypes = [getattr(value, "dtype", "") for value in (one, other)]
-            if dtypes[0] != dtypes[1] and str(precision).removeprefix("torch.") not in dtypes:
-                return f"dtype {dtypes[0]}, not {dtypes[1]}"
+    for _, one, other in _pairs(ours, baseline):
+        if any(value is mark for value in (one, other) for mark in (ABSENT, TOO_MANY)):
+            continue
+        if _kind(one) != _kind(other):
+            return f"{_kind(one)}, not {_kind(other)}"
+        dtypes = [getattr(value, "dtype", "") for value in (one, other)]
+        if dtypes[0] != dtypes[1] and str(precision).removeprefix("torch.") not in dtypes:
+            return f"dtype {dtypes[0]}, not {dtypes[1]}"
     return ""
 
 
 def only_tiny(ours: CallOutcome, baseline: CallOutcome) -> str:
     """Of results that are close: where they are that only by the absolute tolerance, as a clause; gradients are judged
     together, since that of a bias before a softmax is nothing but rounding."""
-    here, there = ours.beside(baseline), baseline.beside(ours)
     groups: dict[str, list[Gap]] = {}
-    for label in sorted(here.keys() & there.keys()):
-        leaves = _leaves(here[label], there[label])
-        gaps = [gap(one, other) for _, one, other in leaves if is_a(one, Numbers) and is_a(other, Numbers)]
-        groups.setdefault("the gradients" if label.endswith(".grad") else label, []).extend(gaps)
+    for label, one, other in _pairs(ours, baseline):
+        if is_a(one, Numbers) and is_a(other, Numbers):
+            groups.setdefault("the gradients" if label.endswith(".grad") else label, []).append(gap(one, other))
     for label, gaps in groups.items():
         if (found := only_absolutely_close(gaps)) is not None:
             return f"by the absolute tolerance only: in {label} {gap_text(found)}"
@@ -210,13 +211,11 @@ def _kind(value: Any) -> str:
 
 def not_comparable(ours: CallOutcome, baseline: CallOutcome) -> dict[str, str]:
     """Label -> name of the class of what nobody can compare in it, of two calls of the same."""
-    here, there = ours.beside(baseline), baseline.beside(ours)
     found: dict[str, str] = {}
-    for label in here.keys() & there.keys():
-        for _, one, other in _leaves(here[label], there[label]):
-            if not _of_leaf(one, other, None)[0]:
-                found.setdefault(label, "" if one is TOO_MANY or other is TOO_MANY else _kind(one))
-    return dict(sorted(found.items()))
+    for label, one, other in _pairs(ours, baseline):
+        if not _of_leaf(one, other, None)[0]:
+            found.setdefault(label, "" if one is TOO_MANY or other is TOO_MANY else _kind(one))
+    return found
 
 
 def _of_leaf(one: Any, other: Any, precision: Any) -> tuple[Outcome, float]:

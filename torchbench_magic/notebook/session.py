@@ -23,7 +23,6 @@ from torchbench_magic.errors import Busy, InputError, Interrupted, MissingTool, 
 from torchbench_magic.process.code import CompiledBody, Notebook, close_book, compile_body, open_book
 from torchbench_magic.process.frame_owner import PROFILED_CELL
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, interrupts_held
-from torchbench_magic.process.memory import give_back_if_due
 from torchbench_magic.process.output import close_channel, open_channel
 from torchbench_magic.profiling.file_texts import FileTexts, RecordedFiles
 
@@ -66,7 +65,6 @@ class Session:
         for event in ("pre_run_cell", "post_run_cell"):  # a cell imports modules; between cells they are edited
             self.shell.events.register(event, self._look_at_files)
         self.shell.events.register("pre_run_cell", self._note_cell)
-        self.shell.events.register("post_run_cell", _give_back)
 
     def close(self) -> None:
         if (counting := sys.modules.get("torchbench_magic.counting.client")) is not None:
@@ -74,7 +72,6 @@ class Session:
         for event in ("pre_run_cell", "post_run_cell"):
             self.shell.events.unregister(event, self._look_at_files)
         self.shell.events.unregister("pre_run_cell", self._note_cell)
-        self.shell.events.unregister("post_run_cell", _give_back)
         withdraw_formatters(self.shell)
         withdraw_completing(self.shell)
         startup.withdraw_awaiting(self.shell)
@@ -173,11 +170,6 @@ class Session:
             f"-o {name}: {name} holds a {type(held).__name__}, which is not replaced; use another name"
             f" (`-o NAME -- STMT` where {name} begins the statement)"
         )
-
-
-def _give_back(*_: Any) -> None:
-    """A cell may have released a large profile (``del``, ``%reset``, a new value for its name), or drawn it."""
-    give_back_if_due()
 
 
 def import_libraries() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from torchbench_magic.results import Doubt
 
 from . import dynamo
-from .dynamo import guard_text, value_after
+from .dynamo import CompiledFrame, guard_text, value_after
 from .interrupts import CountingUp, Progress
 
 # ---- breaks ----------------------------------------------------------------------------------------------------------
@@ -101,46 +101,7 @@ def _clipped(text: str) -> str:
 # variable was, not what it is. A record is written after its callback, so that it is read at the next one, or at the
 # end.
 
-_LONGEST_TEXT = 2000
 _OF_BACKWARD = "<eval_with_key>"  # the file of what compiled autograd makes of a backward pass
-
-
-@dataclass(frozen=True)
-class CompiledFrame:
-    """One frame that was compiled, or that the compiler gave up.
-
-    Attributes:
-        compile_id: as the compiler numbers it.
-        name: qualified, of the code object; ``torch_dynamo_resume_in_f_at_4`` for the rest of a function.
-        file, line: where the code begins; for the rest of a function, the line that broke the graph.
-        code: None where it is not known.
-        seconds: that this took by the compiler's own account, the backward pass included.
-        guard: that had failed; empty for a first compilation.
-        after: what the guard asks of, as it was then, in short; empty where that is not known.
-        breaks: the graph breaks in it.
-        failure, why: the exception that ended it, and its text.
-        failed_at: (file, line) where it did.
-        is_whole: a graph break is an error that is raised (``fullgraph=True``).
-        is_suppressed: the function runs as it is, though an error would be raised by default.
-        refused_before: the limit that was reached before the run, or ``graph break``; empty for what the compiler did
-            in it.
-    """
-
-    compile_id: str
-    name: str = ""
-    file: str = ""
-    line: int = 0
-    code: CodeType | None = None
-    seconds: float = 0.0
-    guard: str = ""
-    after: str = ""
-    breaks: tuple[dynamo.Break, ...] = ()
-    failure: str = ""
-    why: str = ""
-    failed_at: tuple[str, int] = ("", 0)
-    is_whole: bool = False
-    is_suppressed: bool = False
-    refused_before: str = ""
 
 
 @dataclass
@@ -259,7 +220,7 @@ class CompileWatch:
         for record in reversed(new):
             self._take(dynamo.read_record(record), every)
 
-    def _take(self, record: dynamo.FrameRecord, every: Sequence[Any]) -> None:
+    def _take(self, record: CompiledFrame, every: Sequence[Any]) -> None:
         noted = next((one for one in self._noted if one.compile_id == record.compile_id), None)
         if noted is not None:
             self._noted.remove(noted)
@@ -270,35 +231,30 @@ class CompileWatch:
         if noted is None:  # no callback: what came since belongs to this one as far as we know
             self._breaks, breaks = dynamo.breaks_until_now(self._breaks)
         code = noted.code if noted is not None else None
-        of = record if record.function else self._same_frame(record, every)
+        of = record if record.name else self._same_frame(record, every)
         self._frames.append(
-            CompiledFrame(
-                compile_id=record.compile_id,
-                name=_name(of.function, code),
+            replace(
+                record,
+                name=_name(of.name, code),
                 file=of.file if code is None else code.co_filename,
                 line=of.line if code is None else code.co_firstlineno,
                 code=code,
-                seconds=record.seconds,
                 guard=_guard_of(record, noted),
                 after=noted.after if noted is not None else "",
                 breaks=tuple(dict.fromkeys(breaks)),  # tracing begins anew after some, and meets the others again
-                failure=record.failure,
-                why=record.why[:_LONGEST_TEXT],
-                failed_at=record.failed_at,
                 is_whole=noted is not None and noted.is_whole,
-                is_suppressed=record.is_suppressed,
             )
         )
 
     @staticmethod
-    def _same_frame(record: dynamo.FrameRecord, every: Sequence[Any]) -> dynamo.FrameRecord:
+    def _same_frame(record: CompiledFrame, every: Sequence[Any]) -> CompiledFrame:
         """The newest record of the same code: one that was given up at once, at the limit, does not name it."""
         frame = record.compile_id.rpartition("/")[0]
         found = (dynamo.read_record(one) for one in reversed(every))
-        same = (one for one in found if one.function and one.compile_id.rpartition("/")[0] == frame)
+        same = (one for one in found if one.name and one.compile_id.rpartition("/")[0] == frame)
         return next(same, record)
 
-    def _add_backward(self, record: dynamo.FrameRecord, every: Sequence[Any]) -> None:
+    def _add_backward(self, record: CompiledFrame, every: Sequence[Any]) -> None:
         """A backward pass is compiled when it first runs: it belongs to the forward frame of the same number."""
         for at in range(len(self._frames) - 1, -1, -1):
             if self._frames[at].compile_id == record.compile_id:
@@ -307,12 +263,8 @@ class CompileWatch:
                 return
         forward = (dynamo.read_record(one) for one in reversed(every))
         known = next((one for one in forward if one.compile_id == record.compile_id and not one.is_backward), record)
-        self._frames.append(
-            CompiledFrame(
-                *(record.compile_id, known.function, known.file, known.line),
-                seconds=record.seconds,
-            )
-        )
+        where = CompiledFrame(record.compile_id, known.name, known.file, known.line)
+        self._frames.append(replace(where, seconds=record.seconds))
 
 
 def _name(said: str, code: CodeType | None) -> str:
@@ -323,7 +275,7 @@ def _name(said: str, code: CodeType | None) -> str:
     return code.co_qualname.replace("<locals>.", "")
 
 
-def _guard_of(record: dynamo.FrameRecord, noted: _Noted | None) -> str:
+def _guard_of(record: CompiledFrame, noted: _Noted | None) -> str:
     """What failed: what the callback saw of several compilations rather than the record, which has the newest's."""
     if noted is None:
         return guard_text(record.guard)
@@ -420,8 +372,8 @@ def broken_before(codes: Iterable[CodeType], compiled: Collection[CompiledFrame]
     newest = {}
     for one in dynamo.frame_records():
         record = dynamo.read_record(one)
-        if record.function and not record.is_backward:
-            newest[record.file, record.line, record.function] = record
+        if record.name and not record.is_backward:
+            newest[record.file, record.line, record.name] = record
     found = []
     for code in dict.fromkeys(codes):
         last = newest.get((code.co_filename, code.co_firstlineno, code.co_name))

@@ -9,8 +9,8 @@ Assumed of torch 2.13 to 2.15, and asked for anew in each run, as nothing here i
 * ``utils.graph_break_reasons`` is a list that grows with each graph break. Without it there are no graph breaks.
 * ``convert_frame._compile`` has variables ``frame``, ``recompile_reason`` and ``one_graph`` while callbacks run.
   Without them the code object and the values of a recompile are not known, and an error of ``fullgraph=True`` is
-  taken for a function that runs as it is. Its ``reasons`` and ``cache_entries_for_reasons``, the latter each with
-  ``guard_manager.code_parts``, say why each compilation that is kept did not serve. Without them the newest is told of.
+  taken for a function that runs as it is. Its ``reasons`` say why each compilation that is kept did not serve. Without
+  them the newest is told of.
 * ``convert_frame.output_codes`` holds code that it made. Without it compiled code stands under its function's name.
 * ``utils.counters["frames"]["total"]`` counts frames that it was given. Without it a first call that compiled is not
   known to have done so.
@@ -32,7 +32,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
-from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 # ---- after_import ----------------------------------------------------------------------------------------------------
@@ -108,9 +108,7 @@ _TENSOR_MISMATCH = re.compile(
 )
 _TYPE = re.compile(r"___check_type_id\((?P<name>.+?), \d+\)(?:, type=<class '(?P<before>[^']+)'>)?")
 _SAME = re.compile(r"___check_obj_id\((?P<name>.+?), \d+\)")
-_KEPT = re.compile(r"^(?:___stack\d+|__nested_\w+)\b")  # the compiler's own variables in the rest of a function
-_GONE = re.compile(r"Cache line invalidated because (?:L\['(?P<local>[^']+)'\]|(?P<name>.+?)) got deallocated$")
-_LOST = re.compile(r"expected type of '(?P<name>.+?)' to be a tensor type, ' but found <class '(?P<after>[^']+)'>")
+_KEPT = re.compile(r"\b(?:___stack\d+|__nested_\w+)\b")  # the compiler's own variables in the rest of a function
 _EQUALS = re.compile(r"(?P<name>[^=<>!]+?) == (?P<before>.+)$")
 _IS = re.compile(r"(?P<name>[^=<>!]+?) is (?P<before>(?:not )?None|True|False)$")
 _BACKEND = "BACKEND_MATCH failure"
@@ -169,17 +167,10 @@ def value_after(guard: str, local_names: Mapping[str, Any], global_names: Mappin
 
     No code of the user's runs: attributes are read from the objects' own dictionaries.
     """
-    guard = _same_if_gone(guard)
-    for pattern in (_TENSOR_MISMATCH, _TYPE, _SAME, _EQUALS, _IS):
-        if (found := pattern.match(guard)) is not None:
-            break
-    else:
-        return ""
-    if pattern is _SAME:
-        value, is_known = variable_at(found["name"], local_names, global_names)
-        return _called(value) if is_known and _KEPT.match(found["name"]) is not None else ""
-    if pattern is _TENSOR_MISMATCH:
-        return ""  # torch says it itself, where it can be said
+    pattern = next((each for each in (_TYPE, _EQUALS, _IS) if each.match(guard) is not None), None)
+    found = pattern.match(guard) if pattern is not None else None
+    if found is None:
+        return ""  # of a tensor torch says it itself, where it can be said
     name = found["name"].strip()
     of_length = re.fullmatch(r"len\((.+)\)", name)
     value, is_known = variable_at(of_length[1] if of_length else name, local_names, global_names)
@@ -190,21 +181,6 @@ def value_after(guard: str, local_names: Mapping[str, Any], global_names: Mappin
     if pattern is _TYPE:
         return type(value).__qualname__
     return _short(value)
-
-
-def _same_if_gone(guard: str) -> str:
-    """What was compiled for an object that is gone asked for that object: the same in the words of a guard."""
-    found = _GONE.match(guard)
-    return guard if found is None else f"___check_obj_id({found['local'] or found['name']}, 0)"
-
-
-def _called(value: Any) -> str:
-    """Of a function or method the name, ``list.append``; empty for anything else."""
-    if type(value) in (BuiltinFunctionType, FunctionType):
-        return str(value.__qualname__)
-    if type(value) is MethodType and type(value.__func__) is FunctionType:
-        return str(value.__func__.__qualname__)
-    return ""
 
 
 def _short(value: Any) -> str:
@@ -242,18 +218,8 @@ def variable_at(path: str, local_names: Mapping[str, Any], global_names: Mapping
 
 def change_of(guard: str, after: str = "") -> GuardChange:
     """The guard in words; ``after`` is what `value_after` found as it failed."""
-    guard = _same_if_gone(guard)
-    change = _change_of(guard, after)
-    if _KEPT.match(change.argument) is None:
-        return change
-    if _SAME.match(guard) is not None:
-        of = f" (`{after}`)" if after else ""
-        return GuardChange("", "", "", f"a value{of} kept across the graph break is a different object")
-    text = change.text.replace(f"`{change.argument}`", "a value kept across the graph break")
-    return GuardChange("", change.before, change.after, text)
-
-
-def _change_of(guard: str, after: str) -> GuardChange:
+    if _KEPT.search(guard) is not None:
+        return GuardChange("", "", "", "a value kept across the graph break changed")
     if (found := _TENSOR_MISMATCH.match(guard)) is not None:
         return _of_tensor(found)
     if (found := _GLOBAL.match(guard)) is not None:
@@ -261,10 +227,6 @@ def _change_of(guard: str, after: str) -> GuardChange:
         return GuardChange("", "", "", f"{what} changed")
     if guard.startswith(_BACKEND):
         return GuardChange("", "", "", "it was compiled for another backend; each new backend function is another one")
-    if (found := _LOST.match(guard)) is not None:
-        name, kind = _as_written(found["name"]), found["after"].rpartition(".")[2]
-        kind = "None" if kind == "NoneType" else f"a {kind}"
-        return _was(name, "a tensor", kind)
     if (found := _TYPE.match(guard)) is not None:
         before = (found["before"] or "").rpartition(".")[2]
         return _was(_as_written(found["name"]), before, after, "of type ")
@@ -325,93 +287,6 @@ def _as_written(name: str) -> str:
     return re.sub(r"^G\['([^']+)'\]", r"\1", name)
 
 
-# ---- nearest ---------------------------------------------------------------------------------------------------------
-# Which of several compilations a call was nearest to: what that one asks and did not find is why there is another.
-#
-# Torch names the first guard that failed of each compilation that is kept, the newest first. Against the newest alone
-# an argument is blamed that some older compilation was made for.
-
-_LOCAL = re.compile(r"\bL\['([^']+)'\]")
-_TENSOR_CHECK = re.compile(
-    r"check_tensor\((?P<name>.+?), \w+, DispatchKeySet\(.*?\), torch\.(?P<dtype>\w+), device=.*?, "
-    r"requires_grad=(?P<grad>True|False), size=\[(?P<size>[^\]]*)\]"
-)
-_ID = re.compile(r"___check_(?P<what>type|obj)_id\((?P<name>.+?), (?P<id>\d+)\)")
-_VALUE_CHECK = re.compile(r"(?P<name>[^=<>!(]+?|len\([^()]+\)) (?:==|is) (?P<value>.+)$")
-_INVALIDATED = "Cache line invalidated"  # of an object that is gone: it serves no call any more, however near
-_MOST = 1_000_000
-_COUNTED = re.compile(r"tensor '.+?' (?:size|rank|dtype|requires_grad) mismatch")  # by `_differences`
-
-
-def nearest_reason(
-    reasons: Sequence[str],
-    guards: Sequence[Sequence[str]],
-    local_names: Mapping[str, Any],
-    global_names: Mapping[str, Any],
-) -> str:
-    """Of the reasons, that of the compilation with the fewest guards that fail; of equal ones the newest.
-
-    Args:
-        reasons: of each compilation, its first guard that failed, the newest first.
-        guards: of each of them, all that it asks, in torch's words.
-    """
-    if not reasons:
-        return ""
-    if len(reasons) != len(guards):  # torch has none for some: which belong together is not known
-        return reasons[0]
-    failed = [
-        _MOST if _INVALIDATED in reason else max(failed_among(each, local_names, global_names) + _is_unseen(reason), 1)
-        for reason, each in zip(reasons, guards, strict=True)
-    ]
-    return reasons[failed.index(min(failed))]
-
-
-def _is_unseen(reason: str) -> bool:
-    """Whether the guard that torch names is none of those that `failed_among` counts, such as that of the gradient
-    mode: it failed too."""
-    text = guard_text(reason)
-    return not any(pattern.match(text) for pattern in (_COUNTED, _ID, _VALUE_CHECK))
-
-
-def failed_among(guards: Sequence[str], local_names: Mapping[str, Any], global_names: Mapping[str, Any]) -> int:
-    """How many of them fail, as far as that can be told without running the user's code."""
-    return sum(_failed(_LOCAL.sub(r"\1", guard), local_names, global_names) for guard in guards)
-
-
-def _failed(guard: str, local_names: Mapping[str, Any], global_names: Mapping[str, Any]) -> int:
-    if (found := _TENSOR_CHECK.match(guard)) is not None:
-        value, is_known = variable_at(found["name"], local_names, global_names)
-        return _differences(value, found) if is_known else 0
-    if (found := _ID.match(guard)) is not None:
-        value, is_known = variable_at(found["name"], local_names, global_names)
-        return int(is_known and id(type(value) if found["what"] == "type" else value) != int(found["id"]))
-    if (found := _VALUE_CHECK.match(guard)) is None:
-        return 0
-    name = found["name"]
-    of_length = re.fullmatch(r"len\((.+)\)", name)
-    value, is_known = variable_at(of_length[1] if of_length else name, local_names, global_names)
-    try:
-        expected = ast.literal_eval(found["value"])
-    except (ValueError, SyntaxError):
-        return 0
-    if of_length is not None:
-        return int(type(value) in (list, tuple, dict, set, str) and len(value) != expected)
-    return int(is_known and (type(value) not in (bool, int, float, str, type(None)) or value != expected))
-
-
-def _differences(value: Any, found: re.Match[str]) -> int:
-    """In how many ways a tensor is another than the one that was compiled for; a subclass is not asked."""
-    import torch
-
-    if type(value) not in (torch.Tensor, torch.nn.Parameter):
-        return int(not isinstance(value, torch.Tensor))
-    sizes = [text.strip() for text in found["size"].split(",") if text.strip()]
-    differs = len(sizes) != value.dim() or any(
-        size.isdigit() and int(size) != now for size, now in zip(sizes, value.shape, strict=True)
-    )
-    return sum((str(value.dtype) != f"torch.{found['dtype']}", str(value.requires_grad) != found["grad"], differs))
-
-
 # ---- dynamo ----------------------------------------------------------------------------------------------------------
 
 RESUMED = "torch_dynamo_resume_in_"
@@ -419,6 +294,7 @@ RESUMED = "torch_dynamo_resume_in_"
 _CALLBACK = "torch._dynamo.callback"
 _SWITCHES = {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
 _HIGHEST = 40  # frames of the stack from a callback up to the compiler's own
+_LONGEST_TEXT = 2000
 _WRAPPER = "_dynamo" + os.sep + "external_utils.py"
 _PLACE = "_dynamo" + os.sep + "convert_frame.py"
 
@@ -495,32 +371,49 @@ def switched_off_by() -> str:
     return "torch._dynamo.config.disable" if is_off else ""
 
 
+Break = tuple[str, tuple[tuple[str, int], ...]]
+"""A graph break: torch's text, and (file, line) of the frames that were being traced, the outermost first."""
+
+
 @dataclass(frozen=True)
-class FrameRecord:
-    """What the compiler noted of one frame, or of one backward pass.
+class CompiledFrame:
+    """One frame that was compiled, or that the compiler gave up.
 
     Attributes:
-        compile_id: ``3/2`` is the third compilation of frame 3.
-        function, file, line: of the code; empty and 0 where it was given up before it began.
-        seconds: from its beginning to its end.
-        guard: why what was compiled before did not serve; empty for a first compilation.
-        failure, why: the exception that ended it and its text; empty where it did not fail.
-        failed_at: (file, line) of the user's code; ("", 0) where it is not known.
-        is_suppressed: errors are not raised, and the function runs as it is.
+        compile_id: as the compiler numbers it: ``3/2`` is the third compilation of frame 3.
+        name: qualified, of the code object; ``torch_dynamo_resume_in_f_at_4`` for the rest of a function.
+        file, line: where the code begins; for the rest of a function, the line that broke the graph. Empty and 0, and
+            no name, where it was given up before it began.
+        code: None where it is not known.
+        seconds: that this took, the backward pass included.
+        guard: that had failed; empty for a first compilation.
+        after: what the guard asks of, as it was then, in short; empty where that is not known.
+        breaks: the graph breaks in it.
+        failure, why: the exception that ended it, and its text.
+        failed_at: (file, line) where it did.
+        is_whole: a graph break is an error that is raised (``fullgraph=True``).
+        is_suppressed: the function runs as it is, though an error would be raised by default.
+        refused_before: the limit that was reached before the run, or ``graph break``; empty for what the compiler did
+            in it.
         is_backward: it is of a backward pass, whose forward part has the same ``compile_id``.
     """
 
     compile_id: str
-    function: str
-    file: str
-    line: int
-    seconds: float
-    guard: str
-    failure: str
-    why: str
-    failed_at: tuple[str, int]
-    is_suppressed: bool
-    is_backward: bool
+    name: str = ""
+    file: str = ""
+    line: int = 0
+    code: CodeType | None = None
+    seconds: float = 0.0
+    guard: str = ""
+    after: str = ""
+    breaks: tuple[Break, ...] = ()
+    failure: str = ""
+    why: str = ""
+    failed_at: tuple[str, int] = ("", 0)
+    is_whole: bool = False
+    is_suppressed: bool = False
+    refused_before: str = ""
+    is_backward: bool = False
 
 
 def frame_records() -> Sequence[Any]:
@@ -529,8 +422,8 @@ def frame_records() -> Sequence[Any]:
     return read() if read is not None else ()
 
 
-def read_record(record: Any) -> FrameRecord:
-    """One of `frame_records` as a value."""
+def read_record(record: Any) -> CompiledFrame:
+    """One of `frame_records`: what the compiler itself notes of a frame, by the name that the code object has."""
 
     def text(name: str) -> str:
         return str(getattr(record, name, None) or "")
@@ -540,23 +433,19 @@ def read_record(record: Any) -> FrameRecord:
     began, ended = (getattr(record, name, None) for name in ("start_time_us", "end_time_us"))
     whole = getattr(record, "entire_frame_compile_time_s", None)
     is_known = began is not None and ended is not None
-    return FrameRecord(
+    return CompiledFrame(
         compile_id=text("compile_id"),
-        function=text("co_name"),
+        name=text("co_name"),
         file=text("co_filename"),
         line=int(getattr(record, "co_firstlineno", None) or 0),
         seconds=(int(ended) - int(began)) / 1e6 if is_known else float(whole or 0.0),
         guard=text("recompile_reason"),
         failure=text("fail_type"),
-        why=text("fail_reason"),
+        why=text("fail_reason")[:_LONGEST_TEXT],
         failed_at=(text("fail_user_frame_filename"), int(getattr(record, "fail_user_frame_lineno", None) or 0)),
         is_suppressed=bool(getattr(record, "config_suppress_errors", False)),
         is_backward=getattr(record, "is_forward", None) is False,
     )
-
-
-Break = tuple[str, tuple[tuple[str, int], ...]]
-"""A graph break: torch's text, and (file, line) of the frames that were being traced, the outermost first."""
 
 
 def breaks_until_now(since: int = 0) -> tuple[int, list[Break]]:
@@ -582,7 +471,7 @@ class BeingCompiled:
         parameters: names of those of a library's function that the compiler has wrapped in ``inner(*args)``, for
             which a guard says ``args[0]``; empty for others.
         local_names, global_names: its variables; not to be kept.
-        guard: as in `FrameRecord`, where it is known already.
+        guard: as in `CompiledFrame`, where it is known already.
         is_whole: a graph break is an error that is raised (``fullgraph=True``).
     """
 
@@ -610,31 +499,19 @@ def being_compiled() -> BeingCompiled | None:
             named = () if inner is None else inner.co_varnames[1 : inner.co_argcount]
             there = (getattr(compiled, name, None) for name in ("f_locals", "f_globals"))
             local, outer = ({} if one is None else one for one in there)
-            guard = _guard(names, local, outer)
+            guard = _guard(names)
             is_whole = bool(names.get("one_graph"))
             return BeingCompiled(code if inner is None else inner, local, outer, guard, named, is_whole)
         frame = frame.f_back
     return None
 
 
-def _guard(names: Mapping[str, Any], local: Mapping[str, Any], outer: Mapping[str, Any]) -> str:
-    """Why none of what is compiled served: against the nearest of it, where torch tells each, else what it says."""
-    reasons, kept = names.get("reasons"), names.get("cache_entries_for_reasons")
-    kept = kept or _chained(names.get("cache_entry"))
-    said = str(names.get("recompile_reason") or "")
-    if not said or not isinstance(reasons, list) or not kept:
-        return said
-    guards = [getattr(getattr(one, "guard_manager", None), "code_parts", ()) for one in kept]
-    return nearest_reason(reasons, guards, local, outer) or said
-
-
-def _chained(entry: Any) -> list[Any]:
-    """What is compiled of a function, up to torch 2.12: each entry has the next."""
-    found = []
-    while entry is not None:
-        found.append(entry)
-        entry = getattr(entry, "next", None)
-    return found
+def _guard(names: Mapping[str, Any]) -> str:
+    """Why none of what is compiled served: what torch says of the newest, and of those that were compiled under another
+    global state only where there is no other."""
+    said, reasons = str(names.get("recompile_reason") or ""), names.get("reasons")
+    found = [str(each) for each in reasons] if said and isinstance(reasons, list) else []
+    return next((each for each in found if _GLOBAL.match(guard_text(each)) is None), said)
 
 
 def _wrapped(code: CodeType, frame: Any) -> CodeType | None:

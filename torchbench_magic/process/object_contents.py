@@ -8,11 +8,11 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable
-from types import CodeType, FunctionType, MemberDescriptorType
+from types import CodeType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from .code import codes_within, globals_assigned, globals_read, names_used
+from .code import codes_within
 from .reach import is_users_class
 
 Answer = TypeVar("Answer")
@@ -30,17 +30,11 @@ class TOO_MANY:  # noqa: N801  # a mark, as ABSENT is one
 
 
 @functools.lru_cache(maxsize=2048)
-def names_and_texts(code: CodeType) -> frozenset[str]:
-    """Names and string constants in the code: it may look up attributes or keys by them."""
+def texts_within(code: CodeType) -> frozenset[str]:
+    """String constants in the code, short ones: it may look up attributes, keys or variables by them."""
     constants = [constant for part in codes_within(code) for constant in part.co_consts]
     constants += [item for held in constants if isinstance(held, tuple | frozenset) for item in held]
-    return frozenset(names_used(code)) | {text for text in constants if isinstance(text, str) and len(text) <= 100}
-
-
-@functools.lru_cache(maxsize=2048)
-def globals_of(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
-    """(globals that code reads, those that it assigns)."""
-    return frozenset(globals_read(code)), frozenset(globals_assigned(code))
+    return frozenset(text for text in constants if isinstance(text, str) and len(text) <= 100)
 
 
 @functools.lru_cache(maxsize=2048)
@@ -49,26 +43,6 @@ def code_digest(code: CodeType) -> str:
     plain = (sorted(map(repr, c)) if isinstance(c, frozenset) else c for c in code.co_consts)
     constants = [code_digest(c) if isinstance(c, CodeType) else repr(c) for c in plain]
     return digest(repr((code.co_qualname, code.co_code, code.co_names, code.co_varnames, constants)))
-
-
-def functions_in(part: Any) -> tuple[FunctionType, ...]:
-    """The functions that an attribute of a class is made of."""
-    kind = type(part)
-    if issubclass(kind, FunctionType):
-        return (part,)
-    if issubclass(kind, staticmethod | classmethod):
-        return functions_in(part.__func__)
-    if issubclass(kind, property):
-        return tuple(f for one in (part.fget, part.fset) for f in functions_in(one))
-    if issubclass(kind, functools.cached_property):
-        return functions_in(part.func)
-    if issubclass(kind, functools._lru_cache_wrapper):
-        return functions_in(part.__wrapped__)
-    return ()
-
-
-def is_descriptor(part: Any) -> bool:
-    return type(part) is MemberDescriptorType or type(part).__name__ == "getset_descriptor"
 
 
 def class_attributes(kind: type) -> dict[str, Any]:

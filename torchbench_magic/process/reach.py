@@ -163,6 +163,8 @@ def _unwrapped(value: Any) -> tuple[Any, ...]:
         return (value.__func__,)
     if type(value) is property:
         return value.fget, value.fset
+    if type(value) is functools._lru_cache_wrapper:
+        return (value.__wrapped__,)
     return (value.func,) if type(value) in (functools.cached_property, functools.partialmethod) else (value,)
 
 

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -66,49 +66,19 @@ FOR_TIMING = Purpose(
 
 
 # ---- refused_objects -------------------------------------------------------------------------------------------------
-# What no other process can have: it is refused, where pickling would make something that only looks like it.
+# What no other process can have. Most of it pickling refuses by itself: locks, sockets, processes, generators. The
+# rest is refused here, where pickling would make something that only looks like it.
 
 _IN_MEMORY = (io.BytesIO, io.StringIO)
 _STREAMS = ("stdout", "stderr", "stdin", "__stdout__", "__stderr__", "__stdin__")
-_NAMED: tuple[tuple[str, str, str], ...] = (
-    ("socket", "socket", "a socket"),
-    ("subprocess", "Popen", "a running process"),
-    ("threading", "Thread", "a thread"),
-    ("threading", "Event", "a lock"),
-    ("threading", "Condition", "a lock"),
-    ("mmap", "mmap", "a mapped file"),
-    ("sqlite3", "Connection", "a connection to a database"),
-    ("sqlite3", "Cursor", "a connection to a database"),
-    ("concurrent.futures", "Executor", "a pool of threads or processes"),
-    ("asyncio", "AbstractEventLoop", "an event loop"),
-    ("asyncio", "Future", "a task"),
-    ("weakref", "ref", "a weak reference"),
-    ("os", "DirEntry", "a folder's entry (os.DirEntry)"),
-    ("tempfile", "_TemporaryFileWrapper", "an open file"),
-    ("torch.utils.data.dataloader", "_BaseDataLoaderIter", "an iterator over a DataLoader"),
-)
-"""(module, class, words); what is not imported has no instance."""
 
 
 def what_stays(obj: Any) -> str | None:
-    """In words, what ``obj`` is if it cannot be copied to another process; None where that is not known."""
+    """In words, what ``obj`` is if cloudpickle would send a look-alike of it; None for whatever else."""
     kind = type(obj)  # isinstance would wake objects that warn when they are looked at
     if issubclass(kind, io.IOBase) and not issubclass(kind, _IN_MEMORY):
         return "an open file"
-    if issubclass(kind, GeneratorType | AsyncGeneratorType):
-        return "a generator"
-    if issubclass(kind, CoroutineType):
-        return "a coroutine"
-    if kind.__module__ == "_thread" and "lock" in kind.__name__.lower():
-        return "a lock"
-    return next((words for known, words in _kinds() if issubclass(kind, known)), None)
-
-
-def _kinds() -> Iterator[tuple[type, str]]:
-    for module, name, words in _NAMED:
-        known = getattr(sys.modules.get(module), name, None)
-        if isinstance(known, type):
-            yield known, words
+    return "a memoryview" if kind is memoryview else None
 
 
 def standard_stream(obj: Any) -> str | None:
@@ -146,13 +116,6 @@ class PicklingFinds:
         self.local: dict[int, ModuleType] = {}
         self.installed: dict[str, ModuleType] = {}
         self._sent: dict[int, set[str]] = {}
-        self._stays: dict[type, str | None] = {}
-
-    def stays(self, obj: Any) -> str | None:
-        kind = type(obj)
-        if kind not in self._stays:
-            self._stays[kind] = what_stays(obj)
-        return self._stays[kind]
 
     def module(self, module: ModuleType) -> tuple[Any, ...] | None:
         """How to pickle it: a local one as an empty module, whose names follow."""
@@ -207,25 +170,15 @@ def reduced_object(obj: Any, reached: PicklingFinds) -> tuple[Any, ...] | None:
     stream = standard_stream(obj) if issubclass(kind, io.IOBase) else None
     if stream is not None:
         return getattr, (sys, stream)
-    what = reached.stays(obj)
-    if what is not None:
+    if (what := what_stays(obj)) is not None:
         raise Stays(f"{what} cannot be copied")
     if issubclass(kind, ModuleType):
         return reached.module(obj)
-    if kind is memoryview:
-        return _view(obj)
     if kind is functools._lru_cache_wrapper and id(obj.__wrapped__.__globals__) in reached.loaded.own:
         return send_modules.cached, (obj.__wrapped__, obj.cache_parameters())
     if (kind is FunctionType or issubclass(kind, type)) and reached.loaded.is_replaced(obj):
         return send_modules.original, (obj.__module__, obj.__qualname__)
     return None
-
-
-def _view(view: memoryview) -> tuple[Any, ...]:
-    base = view.obj
-    if not view.c_contiguous or not isinstance(base, bytes | bytearray) or len(base) != view.nbytes:
-        raise Stays("a memoryview of part of an object cannot be copied")
-    return send_modules.viewed, (base, view.format, tuple(view.shape or ()))
 
 
 # ---- sent_tensors ----------------------------------------------------------------------------------------------------

@@ -91,12 +91,6 @@ def cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
     return functools.lru_cache(**parameters)(function)
 
 
-def viewed(base: Any, form: str, shape: tuple[int, ...]) -> memoryview:
-    """A memoryview of the whole of ``base``."""
-    plain = memoryview(base).cast("B")
-    return plain if form == "B" and len(shape) == 1 else plain.cast(form, shape)  # type: ignore[call-overload]
-
-
 class Guard:
     """Stands before the finders: a file beside the notebook may not be what the notebook has loaded from it."""
 
@@ -202,7 +196,8 @@ class Loaded:
         main = modules.get("__main__")
         own = frozenset({*homes, id(namespace), *([] if main is None else [id(contents(main))])})
         installed = [m for n, m in modules.items() if n not in local and n.partition(".")[0] not in _NOT_LOOKED_AT]
-        return cls(local, homes, own, tuple(_replaced(installed, _Own(own, frozenset({*local, "__main__"})))))
+        names = frozenset({*local, "__main__"})
+        return cls(local, homes, own, tuple(_replaced(installed, lambda value: _is_own(value, own, names))))
 
     def is_replaced(self, value: Any) -> bool:
         """Whether something of the notebook stands where this function or class of an installed module belongs."""
@@ -284,38 +279,31 @@ def _is_made_by_hand(name: str, names: Mapping[str, Any], modules: Mapping[str, 
 # ---- what was replaced ------------------------------------------------------------------------------------------
 
 
-class _Own:
-    """Says of a value whether it was written in the notebook or in a local module."""
-
-    def __init__(self, homes: frozenset[int], modules: frozenset[str]) -> None:
-        self._homes, self._modules = homes, modules
-        self._kinds: dict[type, bool] = {}
-
-    def __call__(self, value: Any) -> bool:
-        kind = type(value)
-        if kind is FunctionType:
-            # ipyparallel gives functions of its own the notebook's names as globals (``interactive``)
-            return id(value.__globals__) in self._homes and not is_library_file(value.__code__.co_filename)
-        if kind in (staticmethod, classmethod, MethodType):
-            return self(value.__func__)
-        if kind is partial:
-            return self(value.func)
-        if kind is property:
-            return any(self(part) for part in (value.fget, value.fset) if part is not None)
-        if kind is functools._lru_cache_wrapper:
-            return self(value.__wrapped__)
-        if issubclass(kind, type):
-            return self._is_kind(value)
-        return self._is_kind(kind)
-
-    def _is_kind(self, kind: type) -> bool:
-        if kind not in self._kinds:
-            home = type.__getattribute__(kind, "__dict__").get("__module__")
-            self._kinds[kind] = isinstance(home, str) and home in self._modules
-        return self._kinds[kind]
+_INNER = {
+    staticmethod: "__func__",
+    classmethod: "__func__",
+    MethodType: "__func__",
+    partial: "func",
+    functools._lru_cache_wrapper: "__wrapped__",
+}
+"""What holds a function -> the attribute that is it."""
 
 
-def _replaced(installed: list[ModuleType], is_own: _Own) -> Iterator[Replaced]:
+def _is_own(value: Any, homes: frozenset[int], modules: frozenset[str]) -> bool:
+    """Whether a value was written in the notebook or in a local module: those with these globals, or of these names."""
+    kind = type(value)
+    if kind is FunctionType:
+        # ipyparallel gives functions of its own the notebook's names as globals (``interactive``)
+        return id(value.__globals__) in homes and not is_library_file(value.__code__.co_filename)
+    if kind in _INNER:
+        return _is_own(getattr(value, _INNER[kind]), homes, modules)
+    if kind is property:
+        return any(_is_own(part, homes, modules) for part in (value.fget, value.fset) if part is not None)
+    home = type.__getattribute__(value if issubclass(kind, type) else kind, "__dict__").get("__module__")
+    return isinstance(home, str) and home in modules
+
+
+def _replaced(installed: list[ModuleType], is_own: Callable[[Any], bool]) -> Iterator[Replaced]:
     """In modules and in their classes; about 0.1 s for torch's 150,000 names."""
     classes: dict[int, type] = {}
     for module in installed:
@@ -332,4 +320,4 @@ def _replaced(installed: list[ModuleType], is_own: _Own) -> Iterator[Replaced]:
                 yield Replaced(owner, name, value)
 
 
-_OF_CLASSES = (FunctionType, staticmethod, classmethod, property, partial, functools._lru_cache_wrapper)
+_OF_CLASSES = (FunctionType, property, *(kind for kind in _INNER if kind is not MethodType))

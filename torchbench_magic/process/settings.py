@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import decimal
 import gc
 import operator
 import os
@@ -467,7 +466,6 @@ def unusual_settings() -> dict[str, Any]:
         "attention backends": {},  # all are on
         "anomaly detection": (False, True),
         "flush denormal": False,
-        "decimal context": decimal.DefaultContext,
         "torch.backends.mkldnn.enabled": True,
         "NumPy error handling": {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"},
     }
@@ -475,8 +473,6 @@ def unusual_settings() -> dict[str, Any]:
     if "autocast" in found:  # the other process counts what the CPU does
         found["autocast"] = {name: found["autocast"][name] for name in ("cpu", "cache")}
     found["attention backends"] = {name: is_on for name, is_on in found["attention backends"].items() if not is_on}
-    if "decimal context" in found and _same_decimal(found["decimal context"], decimal.DefaultContext):
-        del found["decimal context"]
     return {name: value for name, value in found.items() if value != fresh[name]}
 
 
@@ -487,8 +483,6 @@ def settings_in_words() -> dict[str, str]:
     found = {name: str(value) for name, value in unusual_settings().items()}
     if "autocast" in found and torch.is_autocast_enabled("cpu"):
         found["autocast"] = f"on, {torch.get_autocast_dtype('cpu')}".replace("torch.", "")
-    if "decimal context" in found:
-        found["decimal context"] = str(_settings(decimal.getcontext()))
     if not torch.is_grad_enabled():
         found["grad mode"] = "off"
     if torch.get_default_dtype() is not torch.float32:
@@ -524,7 +518,7 @@ def put_generators_and_filters(found: Mapping[str, Any]) -> None:
 
 def _sent_kinds() -> list[StateKind]:
     numpy = sys.modules.get("numpy")
-    return [*of_torch(), _of_decimal(), *(_of_numpy(numpy) if numpy is not None else [])]
+    return [*of_torch(), *(_of_numpy(numpy) if numpy is not None else [])]
 
 
 def all_kinds() -> list[StateKind]:
@@ -551,18 +545,7 @@ def _of_python() -> list[StateKind]:
         StateKind("environment", lambda: dict(os.environ), _put_environment, _environment_words, role="incidental"),
         StateKind("working directory", _directory, _put_directory, lambda value, than: f"working directory {value}"),
         *(StateKind(name, read, put, _hook_words(name), operator.is_) for name, (read, put) in HOOKS.items()),
-        _of_decimal(),
     ]
-
-
-def _of_decimal() -> StateKind:
-    def put(value: decimal.Context) -> None:
-        decimal.setcontext(value.copy())
-
-    def words(value: decimal.Context, than: decimal.Context) -> str:
-        return f"decimal precision {value.prec}" if value.prec != than.prec else "another decimal context"
-
-    return StateKind("decimal context", lambda: decimal.getcontext().copy(), put, words, _same_decimal)
 
 
 def _put_collector(value: tuple[bool, tuple[int, int, int]]) -> None:
@@ -611,16 +594,6 @@ def _put_directory(value: str) -> None:
 
 def _hook_words(name: str) -> Callable[[Any, Any], str]:
     return lambda value, than: f"{name}({'None' if value is None else called_by(value)})"
-
-
-def _same_decimal(one: decimal.Context, other: decimal.Context) -> bool:
-    return repr(one) == repr(other) or _settings(one) == _settings(other)
-
-
-def _settings(context: decimal.Context) -> tuple[object, ...]:
-    """Without the flags, which every inexact division raises."""
-    traps = tuple(sorted(kind.__name__ for kind, is_on in context.traps.items() if is_on))
-    return context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp, traps
 
 
 def _of_numpy(numpy: Any) -> list[StateKind]:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from torchbench_magic.process.contention import Contention
 from torchbench_magic.process.environment import Environment
-from torchbench_magic.process.memory import LARGE, give_back, give_back_if_due, give_back_with
+from torchbench_magic.process.memory import LARGE, give_back
 from torchbench_magic.process.values_between_runs import Value
 from torchbench_magic.profiling.cores.table import Concurrency
 from torchbench_magic.profiling.efficiency.table import Efficiency
@@ -350,16 +350,13 @@ class Profile(Storable):
 
 
 # ---- large_profiles --------------------------------------------------------------------------------------------------
-# Large profiles in a long session: what making one has freed goes back to the system, and so does what it held.
+# Large profiles in a long session: what making one has freed goes back to the system.
 
 
 def settled(profile: Profile) -> Profile:
     """``profile``, of which all that it was made from is gone now."""
     if profile.trace is not None and profile.n_events + profile.n_line_events >= LARGE:
-        give_back_with(profile.trace)  # of all that is derived from the profile the trace is kept
         give_back()
-    else:
-        give_back_if_due()  # in a script nobody else asks
     return profile
 
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self
 from torchbench_magic.errors import OptionError
 from torchbench_magic.process import dynamo
 from torchbench_magic.process.code import codes_within
-from torchbench_magic.process.compile_watch import CompiledFrame, CompileWatch
+from torchbench_magic.process.compile_watch import CompileWatch
 from torchbench_magic.process.contention import CoreWait, CoreWatch, ProcessUse, native_io_threads, read_use
 from torchbench_magic.process.device import wait_for_devices
 from torchbench_magic.process.interrupts import Progress, interrupts_held
@@ -379,7 +379,7 @@ class RecordedRun:
         self.modules = ModuleRecord()
         self.workers = WorkerRecord({}, {})
         self._workers = Workers()
-        self.compiled: tuple[CompiledFrame, ...] = ()
+        self.compiled: tuple[dynamo.CompiledFrame, ...] = ()
         self.unseen: Exception | None = None
         self._compiler = CompileWatch(progress)
         self._modules = modules if modules is not None else ModuleCalls({}, ())

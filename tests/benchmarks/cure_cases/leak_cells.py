@@ -143,11 +143,6 @@ HEALTHY = (
              "for i in range(25):\n    log.note(x * i)"),
     LeakCell("a mean that moves", (BATCH, "mean = torch.zeros(256, 256)"),
              "for i in range(40):\n    mean = 0.9 * mean + 0.1 * x"),
-    LeakCell("a chain that the code cuts", (BATCH, NODE, "last = None"),
-             "for i in range(16):\n    last = Node(x.exp(), last)\n    if i > 100:\n        last.before.before = None"),
-    LeakCell("a chain that the code walks along", (BATCH, NODE, "last = None"),
-             "for i in range(16):\n    last = Node(x.exp(), last)\ntotal = 0\nnode = last\nwhile node is not None:\n"
-             "    total = total + node.value.sum()\n    node = node.before"),
     LeakCell("a small value at the end", (NET, BATCH), f"{LOOP}        y = net(x)\ny.mean()"),
 )  # fmt: skip
 
