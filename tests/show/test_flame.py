@@ -10,6 +10,7 @@ import pytest
 
 from torchbench_magic.errors import InputError, OptionError
 from torchbench_magic.profiling import view
+from torchbench_magic.profiling.options import ProfileOptions
 from torchbench_magic.profiling.pictures import profile_flame
 from torchbench_magic.profiling.schema import FRAME_COLUMNS, frame_of
 from torchbench_magic.show import document_json, flame, html
@@ -128,8 +129,10 @@ def test_what_was_not_measured_or_is_unknown_is_one_line() -> None:
         profiled().flamegraph("device")
     with pytest.raises(OptionError, match="use time, device or bytes"):
         profiled().flamegraph("tiem")
-    with pytest.raises(InputError, match="no call tree"):
+    with pytest.raises(InputError, match=r"no call tree to draw$"):
         profile_of().flamegraph()
+    with pytest.raises(InputError, match="no call tree to draw: profile without --phases"):
+        profile_of(options=ProfileOptions(phases=True)).plot()
 
 
 def test_a_profiles_output_has_the_flame_graph_behind_the_view_switch() -> None:

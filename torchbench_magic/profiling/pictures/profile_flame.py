@@ -35,7 +35,8 @@ def flamegraph(profile: Profile, metric: str = "time") -> FlameGraph:
         raise OptionError(f"metric {metric!r} is unknown; use time, device or bytes")
     graph = graph_of(profile)
     if graph is None:
-        raise InputError("this profile has no call tree to draw")
+        way = ": profile without --phases" if profile.options.phases else ""
+        raise InputError(f"this profile has no call tree to draw{way}")
     first = [measure for measure in graph.measures if measure.name == METRICS[metric]]
     if not first:
         how = "profile with --memory" if METRICS[metric] == "allocated" else "nothing ran on a device"
