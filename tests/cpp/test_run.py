@@ -350,18 +350,6 @@ def killed(tmp_path: Path) -> Any:
 
 @pytest.mark.compiler
 @READ_IN_PROC
-def test_a_compiler_ends_with_the_notebook_and_leaves_no_folder(killed: Any, pretender: Path, tmp_path: Path) -> None:
-    text = """
-        from torchbench_magic.cpp.run import compile_snippet
-        compile_snippet("int x = 1;")
-    """
-    cache = tmp_path / "cache of the killed"
-    killed(text, 3, MODE="slow", XDG_CACHE_HOME=str(cache))  # the compiler, its sleep, and the shell that watches
-    wait_for(lambda: not list(cache.rglob("*.tmp")))
-
-
-@pytest.mark.compiler
-@READ_IN_PROC
 def test_a_first_call_that_never_returns_ends_with_the_notebook(killed: Any, tmp_path: Path) -> None:
     source, library = tmp_path / "endless.c", tmp_path / "endless.so"
     source.write_text("void torchbench_set_threads(int n) {}\nvoid torchbench_time(void) { for (;;); }\n")
