@@ -20,7 +20,7 @@ from torchbench_magic.errors import CountError, MissingTool
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, interrupts_held
 
 from . import callgrind_file
-from .server_lease import Lease, check_valgrind_runs, idle_seconds, path_of_valgrind, work_done
+from .server_lease import Lease, check_valgrind_runs, idle_seconds, path_of_valgrind
 
 # ---- wire ------------------------------------------------------------------------------------------------------------
 # Reading what a process that counts answers: with a deadline, and Ctrl-C is heard.
@@ -69,9 +69,8 @@ class Wire:
 _START_SECONDS = 25.0  # what starting takes, for the progress
 _PRELOADED_SECONDS = 25.0  # and what is imported besides torch
 _LOOK = 0.02
-_NO_PROGRESS_SECONDS = 60.0
-"""A process that has not used the processor for so long hangs: starting is work from its begin to its end."""
-_MOST_START_SECONDS = 1800.0
+_ENDS = 0.5  # seconds until the end of a server that was killed is known
+_MOST_START_SECONDS = 600.0
 
 
 class CodeFailed(CountError):
@@ -199,16 +198,15 @@ class Server:
                 os.killpg(self._lease.pid, number)
 
     def _wait(self, progress: Progress) -> None:
-        worked, done = time.monotonic(), None
         while (lease := self._lease) is not None and not self._is_ready:
-            if (now := work_done(lease.pid)) != done:
-                done, worked = now, time.monotonic()
-            if now is not None and now.is_stopped:  # held by another kernel, while it measures
-                self._signal(signal.SIGCONT)
-            waited, passed = time.monotonic() - worked if done is not None else 0.0, time.monotonic() - lease.began
-            if waited > _NO_PROGRESS_SECONDS or passed > _MOST_START_SECONDS:
+            self._signal(signal.SIGCONT)  # another kernel may hold it, while it measures
+            passed = time.monotonic() - lease.began
+            if passed > _MOST_START_SECONDS:
                 self._forget(for_all=True)
-                raise NotStarted(self._hangs(waited, passed))
+                raise NotStarted(
+                    f"the counting process takes {passed / 60:.0f} min at its start, and was ended: try `valgrind"
+                    " --tool=callgrind true` in a terminal; the cell's timings are complete, without counts"
+                )
             if not self.is_alive:
                 told = self._startup_words(lease)
                 self._forget()
@@ -225,14 +223,6 @@ class Server:
         if lease.is_shared:
             return f"{what}, once for all sessions"
         return f"{what}, once in a session ({lease.why_alone})" if lease.why_alone else f"{what}, once in a session"
-
-    @staticmethod
-    def _hangs(waited: float, passed: float) -> str:
-        what = f"does nothing for {waited:.0f} s" if waited > _NO_PROGRESS_SECONDS else f"takes {passed / 60:.0f} min"
-        return (
-            f"the counting process {what} at its start, and was ended: try `valgrind --tool=callgrind true` in a"
-            " terminal; the cell's timings are complete, without counts"
-        )
 
     def _look(self) -> None:
         """Has the server said that it is ready? Waits a little for it."""
@@ -353,16 +343,13 @@ class Server:
     @staticmethod
     def _death(lease: Lease, child: int) -> str:
         """How the server or a child of it died, where that is known."""
-        time.sleep(_TICK)  # for the server's own end to be seen
-        if not lease.is_alive or work_done(lease.pid) is None:
-            return "the counting process was killed; run the cell again to restart it"
         with contextlib.suppress(OSError):
             log = Path(lease.directory, f"log.{child}").read_text(errors="replace")
             lines = [line.partition("== ")[2].strip() for line in log.splitlines()]
             why = [line for line in lines if "terminating" in line or "Access not within" in line or "signal" in line]
             if why:
                 return f"the code crashed under valgrind: {'; '.join(why[:2])}"
-        return ""
+        return "the counting process was killed; run the cell again to restart it" if lease.has_ended(_ENDS) else ""
 
     @staticmethod
     def _clean_up(lease: Lease, child: int) -> None:

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Self
+from typing import Any, Self
 
 from torchbench_magic.errors import MissingTool
 
@@ -28,153 +28,33 @@ from .keeper import peer
 # ---- start_digest ----------------------------------------------------------------------------------------------------
 # Which kernels may share one process that counts: those in which it would start as the same process.
 
-_NAMESPACES = ("ipc", "mnt", "net", "pid", "user")
 _PACKAGE = Path(__file__).parents[1]
 
 
 def start_digest(command: Sequence[str], environment: Mapping[str, str], path: Sequence[str]) -> str:
-    """A digest of all that decides how a process that counts starts, and what it may do.
+    """A digest of what decides how a process that counts starts, and whom it can serve.
 
-    Of what it reads while it starts the times of change stand for the contents: valgrind, Python, the folders of the
-    module path with each package that is imported from there, and this package.
+    Of what it reads while it starts the times of change stand for the contents: valgrind, Python, torch, this package.
 
     Args:
         command: what is started, without the names of folders that are made anew each time.
         environment: of it.
         path: folders of modules that it is told.
     """
-    import resource
-
     import torch
 
-    user = {"uid": os.geteuid(), "gid": os.getegid(), "groups": sorted(os.getgroups())}
-    process = {
-        "nice": os.getpriority(os.PRIO_PROCESS, 0),
-        "cores": sorted(os.sched_getaffinity(0)),
-        "limits": {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if "RLIMIT" in name},
-        "umask": _line("/proc/self/status", "Umask"),
-        "personality": _line("/proc/self/personality"),  # addresses that are not drawn, as under gdb
-        "namespaces": {name: _namespace(name) for name in _NAMESPACES},
-    }
-    files = [command[0], sys.executable, torch.__file__, *path, *_inside(path), *_sources(_PACKAGE)]
-    words = {"python": sys.version, "torch": torch.__version__, "process": process, "user": user}
-    whole = [list(command), dict(environment), list(path), words, {name: _stamp(name) for name in files}]
-    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def _inside(path: Sequence[str]) -> Iterator[str]:
-    for name in ("torch", "torch/lib", "torch/_C", "numpy", "cloudpickle"):
-        yield from (found for folder in path if os.path.exists(found := os.path.join(folder, name)))
-
-
-def _sources(package: Path) -> Iterator[str]:
-    for folder, _, names in os.walk(package):
-        yield from (os.path.join(folder, name) for name in names if name.endswith(".py"))
+    files = [command[0], sys.executable, torch.__file__, *path, *sorted(map(str, _PACKAGE.rglob("*.py")))]
+    spaces = [os.readlink(f"/proc/self/ns/{name}") for name in ("pid", "mnt")]  # numbers and folders mean the same
+    whole = [list(command), dict(environment), list(path), sys.version, torch.__version__, spaces]
+    return hashlib.sha256(json.dumps([*whole, *map(_stamp, files)]).encode()).hexdigest()[:32]
 
 
 def _stamp(name: str) -> list[Any]:
     try:
         found = os.stat(name)
     except OSError:
-        return []
-    return [found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size]
-
-
-def _namespace(name: str) -> int:
-    try:
-        return os.stat(f"/proc/self/ns/{name}").st_ino
-    except OSError:
-        return 0
-
-
-def _line(name: str, word: str = "") -> str:
-    try:
-        with open(name) as file:
-            return next((line for line in file if line.startswith(word)), "")
-    except OSError:
-        return ""
-
-
-# ---- leftovers -------------------------------------------------------------------------------------------------------
-# What is left of a process that counts where all ends without a word, as with a container: its folder.
-#
-# The next start, of any kernel of that user, takes away those that nobody holds locked any more.
-
-_PREFIX = "torchbench-count-"
-_OUTPUT = "output"
-_JUST_MADE = 3600.0
-"""Seconds for which a folder without a file may be another kernel's, on its way to a lock."""
-
-
-def new_directory() -> str:
-    """A private folder for one server.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    return tempfile.mkdtemp(prefix=_PREFIX)  # 0700
-
-
-def locked_output(directory: str) -> IO[bytes]:
-    """The file for what a server says; locked as long as a process that was given it has it open.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    import fcntl  # not there where valgrind is not either
-
-    output = open(os.path.join(directory, _OUTPUT), "wb")  # noqa: SIM115  (the caller closes it)
-    with contextlib.suppress(OSError):  # a file system without locks: the folder may stay, nothing else
-        fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return output
-
-
-def remove_leftovers() -> list[str]:
-    """Remove the folders of servers that have ended; their names."""
-    gone = []
-    with contextlib.suppress(OSError):
-        for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-            with contextlib.suppress(OSError):
-                if folder.stat(follow_symlinks=False).st_uid == os.geteuid() and _is_left(folder):
-                    shutil.rmtree(folder)
-                    gone.append(str(folder))
-    return gone
-
-
-def _is_left(folder: Path) -> bool:
-    import fcntl
-
-    try:
-        with open(folder / _OUTPUT, "rb") as output:
-            try:
-                fcntl.flock(output, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            return True
-    except FileNotFoundError:
-        return time.time() - folder.stat(follow_symlinks=False).st_mtime > _JUST_MADE
-
-
-class WorkDone(NamedTuple):
-    """How far a process is.
-
-    Attributes:
-        ticks: of processor time, in the system's.
-        is_stopped: by a signal, as `Server.hold` sends.
-    """
-
-    ticks: int
-    is_stopped: bool
-
-
-def work_done(pid: int) -> WorkDone | None:
-    """None where it has ended, or is not known."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        if fields[0] in (b"Z", b"X"):
-            return None
-        return WorkDone(int(fields[11]) + int(fields[12]), fields[0] == b"T")
-    return None
+        return [name]
+    return [name, found.st_ino, found.st_mtime_ns]
 
 
 # ---- lease -----------------------------------------------------------------------------------------------------------
@@ -306,11 +186,10 @@ class Lease:
         listener: socket.socket | None = None,
     ) -> Self:
         """Start the keeper of a new one; ``connection`` leads to it, by its ``listener`` where it has one."""
-        remove_leftovers()
-        directory = new_directory()
+        directory = tempfile.mkdtemp(prefix="torchbench-count-")  # 0700
         whole = plan | {"directory": directory, "command": valgrind_command(program, directory, preloaded)}
         try:
-            with locked_output(directory) as output:
+            with open(os.path.join(directory, "output"), "wb") as output:
                 keeper = subprocess.Popen(
                     [sys.executable, "-I", "-S", _KEEPER, json.dumps(whole)],
                     stdin=subprocess.DEVNULL,
@@ -345,6 +224,11 @@ class Lease:
             return True
         except OSError:
             return False
+
+    def has_ended(self, within: float) -> bool:
+        """Whether the counting process ends in so many seconds."""
+        select.select([self._connection], [], [], within)
+        return not self.is_alive
 
     def look(self, seconds: float) -> bool:
         """Whether it takes jobs; waits so long for that."""
@@ -414,31 +298,18 @@ class _MeetingPlace:
 
     def __init__(self) -> None:
         self.folder = _sockets_folder()
-        while True:
-            self._make()
-            self._open = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                found = os.fstat(self._open)
-                if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
-                    raise PermissionError(errno.EPERM, "other users can access it", self.folder)
-                self._lock()
-            except BaseException:
-                os.close(self._open)
-                raise
-            if self._is_there(found):
-                return
-            os.close(self._open)  # a keeper that ended has removed it meanwhile
-
-    def _make(self) -> None:
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.folder, 0o700)
             os.chmod(self.folder, 0o700)  # whatever the umask
-
-    def _is_there(self, found: os.stat_result) -> bool:
+        self._open = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            return os.path.samestat(found, os.stat(self.folder))
-        except FileNotFoundError:
-            return False
+            found = os.fstat(self._open)
+            if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+                raise PermissionError(errno.EPERM, "other users can access it", self.folder)
+            self._lock()
+        except BaseException:
+            os.close(self._open)
+            raise
 
     def _lock(self) -> None:
         import fcntl
