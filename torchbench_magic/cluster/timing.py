@@ -12,9 +12,8 @@ import os
 import pickle
 import sys
 import time
-from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from torchbench_magic.cpp.run import SnippetTask
@@ -38,7 +37,7 @@ from torchbench_magic.timing.warnings import doubts_of, is_held_up, is_load_know
 from torchbench_magic.units import seconds_text
 
 from .engines import Answer, Asking, Cluster, Engine, Question, connected, is_here, probe, why_not
-from .on_engine import AXIS, LOCAL, MAKE, PATIENCE
+from .on_engine import AXIS, LOCAL, MAKE
 from .sent_names import SentNames, pack_names
 
 # ---- joined_engines --------------------------------------------------------------------------------------------------
@@ -153,9 +152,6 @@ def _kind(place: EnginePlace) -> tuple[str, ...]:
 # Two engines of one host that time at once make products on two threads two to three times slower, so a host has one
 # engine at work at a time. The others of it take over where that one dies.
 
-MOST_LOST = 2
-"""Engines that one piece of work may lose; then it is the code that ends them."""
-
 
 @dataclass(frozen=True)
 class Share:
@@ -164,15 +160,12 @@ class Share:
     Attributes:
         number: of the point; where all engines measure the same, of the engine.
         engine: the only one that may do it; None: any.
-        lost: engines that died over it.
     """
 
     number: int
     engine: int | None = None
-    lost: tuple[int, ...] = ()
 
 
-@dataclass
 class HostQueues:
     """Work for the engines of several hosts.
 
@@ -185,14 +178,10 @@ class HostQueues:
         left_over: what nobody can do.
     """
 
-    hosts: Mapping[int, Hashable]
-    jobs: Sequence[Share]
-    at_work: dict[int, Share] = field(default_factory=dict)
-    left_over: list[Share] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._alive = list(self.hosts)
-        self._waiting = deque(self.jobs)
+    def __init__(self, hosts: Mapping[int, Hashable], jobs: Iterable[Share]) -> None:
+        self._hosts, self._waiting = dict(hosts), [*jobs]
+        self.at_work: dict[int, Share] = {}
+        self.left_over: list[Share] = []
 
     @property
     def is_open(self) -> bool:
@@ -202,15 +191,13 @@ class HostQueues:
     def due(self) -> list[tuple[int, Share]]:
         """Begin what can be begun now: (engine, job), at most one for each host without one at work."""
         begun = []
-        busy = {self.hosts[engine] for engine in self.at_work}
-        for engine in list(self._alive):
-            if self.hosts[engine] in busy:
-                continue
-            job = next((job for job in self._waiting if job.engine in (None, engine) and engine not in job.lost), None)
-            if job is not None:
+        busy = {self._hosts[engine] for engine in self.at_work}
+        for engine, host in self._hosts.items():
+            job = next((job for job in self._waiting if job.engine in (None, engine)), None)
+            if host not in busy and job is not None:
                 self._waiting.remove(job)
                 self.at_work[engine] = job
-                busy.add(self.hosts[engine])
+                busy.add(host)
                 begun.append((engine, job))
         if not self.at_work:  # nobody is left who could do the rest
             self.left_over += self._waiting
@@ -222,24 +209,18 @@ class HostQueues:
         return self.at_work.pop(engine)
 
     def lose(self, engine: int, *, dies_over_it: bool = True) -> None:
-        """The engine is gone: its work is the next that another one does, of the same host where there is one.
+        """The engine is gone.
 
         Args:
-            dies_over_it: the work may have ended it; what has ended `MOST_LOST` engines is left over.
+            dies_over_it: its work may have ended it, and is not given to another one, which it would end as well.
         """
-        if engine in self._alive:
-            self._alive.remove(engine)
         job = self.at_work.pop(engine, None)
-        if job is None:
-            return
-        if dies_over_it:
-            job = Share(job.number, job.engine, (*job.lost, engine))
-        if job.engine is not None or len(job.lost) >= MOST_LOST:
-            self.left_over.append(job)
-            return
-        self._waiting.appendleft(job)
-        host = self.hosts[engine]
-        self._alive.sort(key=lambda each: self.hosts[each] != host)  # stable: the others keep their order
+        self._hosts.pop(engine, None)
+        if job is not None:
+            if dies_over_it or job.engine is not None:
+                self.left_over.append(job)
+            else:
+                self._waiting.insert(0, job)
 
 
 # ---- sent_points -----------------------------------------------------------------------------------------------------
@@ -303,7 +284,6 @@ class SentPoints:
             "texts": {file: text for file in packed.names.files if (text := _text_of(file))},
             "point": packed.point,
             "folders": list(packed.names.folders) if is_here(engine) else [],
-            "patience": PATIENCE,
         }
         return Question(_ENTRY, arguments)
 
@@ -636,7 +616,7 @@ class _Run:
             BodyError: it ended every engine that ran it.
         """
         for job in self.queues.left_over:
-            self.not_measured.setdefault(job.number, (job.lost[-1] if job.lost else -1, "no engine remains"))
+            self.not_measured.setdefault(job.number, (-1, "no engine remains"))
         if self.measured:
             return
         if self.raised:
