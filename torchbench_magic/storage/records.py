@@ -245,7 +245,7 @@ def state_of(header: Mapping[str, Any], kind: type) -> dict[str, Any]:
     """
     state = {name: decoded(value) for name, value in header.items() if name in _hints(kind)}
     for name, value in state.items():
-        if not _fits(value, _hints(kind)[name]):
+        if not fits(value, _hints(kind)[name]):
             raise TypeError(f"{name} is a {type(value).__name__}")
     return state
 
@@ -256,18 +256,20 @@ def _hints(kind: type) -> dict[str, Any]:
     return {item.name: hints[item.name] for item in fields(kind)}
 
 
-def _fits(value: object, hint: Any) -> bool:
-    """Whether a value is of a declared type, down to the items of tuples."""
+def fits(value: object, hint: Any) -> bool:
+    """Whether a value is of a declared type, down to the items of tuples and lists."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint in (object, Any):
         return True
     if origin in (Union, UnionType):
-        return any(_fits(value, one) for one in arguments)
+        return any(fits(value, one) for one in arguments)
     if origin is Literal:
         return value in arguments
     if origin is tuple and isinstance(value, tuple):
         every = [arguments[0]] * len(value) if arguments[1:] == (...,) else list(arguments)
-        return len(every) == len(value) and all(map(_fits, value, every))
+        return len(every) == len(value) and all(map(fits, value, every))
+    if origin is list and isinstance(value, list):
+        return all(fits(each, arguments[0]) for each in value)
     if origin is not None:
         return isinstance(value, origin)
     if isinstance(value, bool):
