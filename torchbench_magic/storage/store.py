@@ -370,29 +370,6 @@ class Store:
             read = [(run, self._read(connection, number)) for number, run in rows]
             return [(run, found) for run, found in read if isinstance(found, Comparison)]
 
-    def has_timings(self) -> bool:
-        """Whether any timing is stored."""
-        if not self.path.exists():
-            return False
-        with reading(self.path, patience=self.patience, waiting=self.waiting) as connection:
-            return bool(connection.execute("SELECT 1 FROM record WHERE kind = 'Comparison' LIMIT 1").fetchone())
-
-    def of_code(self, source_ids: Sequence[str], most: int = 5) -> list[Comparison]:
-        """Records in which one of these codes was timed, whatever it was called and at whatever threads; newest first.
-
-        Args:
-            source_ids: see `identity.source_id`.
-            most: how many are read.
-        """
-        if not self.path.exists():
-            return []
-        where = " OR ".join(["header LIKE ?"] * len(source_ids))
-        query = f"SELECT id FROM record WHERE kind = 'Comparison' AND ({where}) ORDER BY id DESC LIMIT {most}"
-        with reading(self.path, patience=self.patience, waiting=self.waiting) as connection:
-            rows = connection.execute(query, [f'%"{source}"%' for source in source_ids]).fetchall()
-            read = [self._read(connection, number) for (number,) in rows]
-        return [found for found in read if isinstance(found, Comparison)]
-
     def last(self, result: Comparison) -> dict[int, tuple[Comparison, int]]:
         """Row of ``result`` -> the last stored record that holds its identity, and the row there; not itself."""
         query = (
