@@ -28,10 +28,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-_COMING = 0.1
-"""Seconds until a kernel that holds the folder locked may have come."""
-_LOCKED = 1.0
-"""Seconds for which others may hold the folder locked. The name of a socket that stays is one that nobody answers."""
 _FAREWELL = 5.0
 """Seconds that kernels have to read why the counting process has ended."""
 _CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: pid, uid, gid
@@ -66,11 +62,11 @@ class Keeper:
 
     Args:
         plan: command, directory, path (what the process is told: see `counting.server.main`), idle (seconds), listener
-            and kernel (descriptors, or None), socket (path of the listener, "" where there is none).
+            and kernel (descriptors, or None).
     """
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
-        self._directory, self._socket = plan["directory"], plan["socket"]
+        self._directory: str = plan["directory"]
         self._idle: float = plan["idle"]
         self._kernels: list[_Kernel] = []
         self._is_ready, self._is_to_end = False, False
@@ -91,7 +87,6 @@ class Keeper:
             self._control.sendall(struct.pack("<Q", len(path)) + path)
         self._watch(self._control.fileno(), self._hear_server)
         self._listener = None if plan["listener"] is None else socket.socket(fileno=plan["listener"])
-        self._made = _when_made(self._socket)
         if self._listener is not None:
             self._watch(self._listener.fileno(), self._accept)
         if plan["kernel"] is not None:
@@ -101,9 +96,8 @@ class Keeper:
         while self._server.poll() is None and not self._is_to_end:
             left = None if self._kernels else self._since + self._idle - time.monotonic()
             if left is not None and left <= 0:
-                if self._withdraw():
-                    return
-                left = _COMING
+                self._withdraw()
+                return
             for key, _ in self._selector.select(left):
                 key.data()
 
@@ -174,26 +168,12 @@ class Keeper:
     def _watch(self, descriptor: int, call: Callable[[], None]) -> None:
         self._selector.register(descriptor, selectors.EVENT_READ, call)
 
-    def _withdraw(self) -> bool:
-        """Let no kernel find it any more; False where one is just coming, which holds the folder locked."""
-        if self._listener is None:
-            return True
-        with contextlib.suppress(FileNotFoundError):
-            place = os.open(os.path.dirname(self._socket), os.O_RDONLY)
-            try:
-                import fcntl
-
-                fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _when_made(self._socket) == self._made:  # not that of a keeper that took its place
-                    os.unlink(self._socket)
-            except BlockingIOError:
-                return False
-            finally:
-                os.close(place)
-        self._selector.unregister(self._listener.fileno())
-        self._listener.close()
-        self._listener = None
-        return True
+    def _withdraw(self) -> None:
+        """Let no kernel find it any more: the name is free for the next."""
+        if self._listener is not None:
+            self._selector.unregister(self._listener.fileno())
+            self._listener.close()
+            self._listener = None
 
     def end(self) -> None:
         """End it, tell the kernels, and remove the folder when they have read what it says."""
@@ -201,9 +181,7 @@ class Keeper:
             os.killpg(self._server.pid, signal.SIGKILL)
         for key, _ in self._selector.select(0):  # one that has come meanwhile is to hear of it too
             key.data()
-        until = time.monotonic() + _LOCKED
-        while not self._withdraw() and time.monotonic() < until:
-            time.sleep(_COMING / 10)
+        self._withdraw()
         self._server.wait()
         until = time.monotonic() + _FAREWELL
         for kernel in self._kernels:
@@ -219,14 +197,6 @@ def peer(connection: socket.socket) -> tuple[int, int, int]:
     """Process, user and group at the other end, as the system knows them."""
     found = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return found[0], found[1], found[2]
-
-
-def _when_made(name: str) -> tuple[int, int]:
-    try:
-        found = os.stat(name)
-    except OSError:
-        return 0, 0
-    return found.st_ino, found.st_ctime_ns
 
 
 def _parent_of(pid: int) -> int:

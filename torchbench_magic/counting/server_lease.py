@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import math
@@ -11,7 +10,6 @@ import os
 import select
 import shutil
 import socket
-import stat
 import subprocess
 import sys
 import tempfile
@@ -61,8 +59,8 @@ def _stamp(name: str) -> list[Any]:
 # A kernel's hold on a process that counts: its own, or one that all its user's kernels of an environment share.
 #
 # Starting takes half a minute, so a shared one stays for a while after its last kernel
-# (``TORCHBENCH_MAGIC_COUNT_IDLE``). Kernels find it by a socket in a folder that belongs to the user and that nobody
-# else can enter; both sides ask the system who is at the other end. The name of the socket is a digest of what was
+# (``TORCHBENCH_MAGIC_COUNT_IDLE``). Kernels find it by a socket of Linux's abstract names, which ends with the process
+# that holds it and needs no file; both sides ask the system who is at the other end. Its name is a digest of what was
 # started (`start_digest`): kernels that would start another process, after ``pip install`` for instance, do not meet
 # it.
 
@@ -70,7 +68,7 @@ _IDLE_VARIABLE = "TORCHBENCH_MAGIC_COUNT_IDLE"
 _IDLE_SECONDS = 7200.0
 """For lunch and a meeting; it holds about 300 MB."""
 _HELLO_SECONDS = 10.0
-_LOCK_SECONDS = 30.0
+_AGAIN = 0.02
 _END_SECONDS = 5.0
 _KEEPER = str(Path(__file__).with_name("keeper.py"))
 
@@ -118,7 +116,7 @@ class Lease:
     def _greet(self, idle: float) -> None:
         connection = self._connection
         if peer(connection)[1] != os.geteuid():
-            raise ConnectionError("it belongs to another user")
+            raise PermissionError("it belongs to another user")
         if not select.select([connection], [], [], _HELLO_SECONDS)[0]:
             raise ConnectionError("its owner does not answer")
         hello = connection.recv(4096)
@@ -143,18 +141,15 @@ class Lease:
             OSError: it cannot be started.
         """
         program, environment, path = path_of_valgrind(), counting_environment(), start_path()
-        plan = {"path": path, "idle": idle, "socket": "", "listener": None, "kernel": None}
+        plan = {"path": path, "idle": idle, "listener": None, "kernel": None}
         why_alone = ""
         if idle:
-            words = [program, tempfile.gettempdir(), *valgrind_command(program, "", preloaded)]
-            name = start_digest(words, environment, path) + ".socket"
+            folders = tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", "")
+            words = [program, *folders, *valgrind_command(program, "", preloaded)]
             try:
-                place = _MeetingPlace()
-            except OSError as error:
-                why_alone = f"{error.filename}: {error.strerror}"
-            else:
-                with place:
-                    return cls._shared(place, name, plan, program, preloaded)
+                return cls._shared(start_digest(words, environment, path), plan, program, preloaded)
+            except PermissionError as error:
+                why_alone = str(error)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             lease = cls._of_new(ours, plan | {"idle": 0, "kernel": theirs.fileno()}, program, preloaded)
@@ -162,19 +157,26 @@ class Lease:
         return lease
 
     @classmethod
-    def _shared(
-        cls, place: _MeetingPlace, name: str, plan: dict[str, Any], program: str, preloaded: Sequence[str]
-    ) -> Self:
-        path = place.path_of(name)
-        with contextlib.suppress(OSError):
-            return cls(_connected(path), None, plan["idle"])._usable()
-        with contextlib.suppress(OSError):
-            os.unlink(path)  # of one that was killed
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-            listener.bind(path)
-            listener.listen(64)
-            whole = plan | {"listener": listener.fileno(), "socket": os.path.join(place.folder, name)}
-            return cls._of_new(_connected(path), whole, program, preloaded, listener)
+    def _shared(cls, digest: str, plan: dict[str, Any], program: str, preloaded: Sequence[str]) -> Self:
+        name = f"\0torchbench_magic-{os.geteuid()}-{digest}"
+        until = time.monotonic() + _HELLO_SECONDS
+        while True:
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                lease = cls(_connected(name), None, plan["idle"])
+                if os.path.isdir(lease.directory):
+                    return lease
+                lease.end(for_all=True)  # it cannot write its counts: let it end, for the next that asks
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+                try:
+                    listener.bind(name)
+                except OSError:  # another kernel is just starting it, or it is just ending
+                    if time.monotonic() > until:
+                        raise PermissionError("that of another session does not answer") from None
+                    time.sleep(_AGAIN)
+                    continue
+                listener.listen(64)
+                plan["listener"] = listener.fileno()
+                return cls._of_new(_connected(name), plan, program, preloaded, listener)
 
     @classmethod
     def _of_new(
@@ -207,13 +209,6 @@ class Lease:
             connection.close()
             shutil.rmtree(directory, ignore_errors=True)
             raise
-
-    def _usable(self) -> Self:
-        """One whose folder was taken away cannot write its counts: let it end, for the next that asks."""
-        if not os.path.isdir(self.directory):
-            self.end(for_all=True)
-            raise FileNotFoundError(errno.ENOENT, "its folder is gone", self.directory)
-        return self
 
     @property
     def is_alive(self) -> bool:
@@ -284,63 +279,6 @@ def _connected(name: str) -> socket.socket:
         connection.close()
         raise
     return connection
-
-
-class _MeetingPlace:
-    """The folder of sockets, which no other kernel changes until the block ends.
-
-    Names in it go by the open folder: the path of a socket has at most 108 bytes, and it stays the folder that was
-    checked.
-
-    Raises:
-        OSError: there is none that is this user's alone, or it stays locked.
-    """
-
-    def __init__(self) -> None:
-        self.folder = _sockets_folder()
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(self.folder, 0o700)
-            os.chmod(self.folder, 0o700)  # whatever the umask
-        self._open = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            found = os.fstat(self._open)
-            if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
-                raise PermissionError(errno.EPERM, "other users can access it", self.folder)
-            self._lock()
-        except BaseException:
-            os.close(self._open)
-            raise
-
-    def _lock(self) -> None:
-        import fcntl
-
-        until = time.monotonic() + _LOCK_SECONDS
-        while True:
-            try:
-                return fcntl.flock(self._open, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise TimeoutError(errno.ETIMEDOUT, "another session holds it", self.folder) from None
-                time.sleep(0.02)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._open)
-
-    def path_of(self, name: str) -> str:
-        return f"/proc/self/fd/{self._open}/{name}"
-
-
-def _sockets_folder() -> str:
-    """In the user's own folder for sockets where the system has made one, else beside other temporary files."""
-    asked = os.environ.get("XDG_RUNTIME_DIR", "")
-    with contextlib.suppress(OSError):
-        found = os.stat(asked)
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077:
-            return os.path.join(asked, "torchbench_magic")
-    return os.path.join(tempfile.gettempdir(), f"torchbench-magic-{os.geteuid()}")
 
 
 # ---- the start -------------------------------------------------------------------------------------------------------
