@@ -144,36 +144,14 @@ def test_a_cluster_that_has_ended_is_told_in_one_line(
         pass
 
 
-@pytest.mark.slow
-def test_a_cluster_that_is_only_starting_is_waited_for(
-    cluster: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = f"profile_{PROFILE}/security/ipcontroller-client.json"
-    file, told = tmp_path / name, (cluster.ipython_dir / name).read_text()
-    file.parent.mkdir(parents=True)
-    file.write_text("")
-    writes = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda seconds: file.write_text(told))
-    monkeypatch.setattr(engines, "time", writes)
-    with connected(PROFILE, tmp_path) as found:
-        assert len(found.ids) == 2
-
-
-def test_a_broken_file_of_a_cluster_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = f"profile_{PROFILE}/security/ipcontroller-client.json"
-    file = tmp_path / name
+def test_a_broken_file_of_a_cluster_is_told_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / f"profile_{PROFILE}/security/ipcontroller-client.json"
     file.parent.mkdir(parents=True)
     for told in ("", '{"interface": "tcp', "\x00", "[]", "{}"):
-        waited = [0.0]
-        clock = SimpleNamespace(monotonic=lambda w=waited: w[0], sleep=lambda s, w=waited: w.append(w.pop() + s))
-        monkeypatch.setattr(engines, "time", clock)
         file.write_text(told)
-        with pytest.raises(InputError) as caught, connected(PROFILE, tmp_path):
+        with pytest.raises(InputError, match="does not answer") as caught, connected(PROFILE, tmp_path):
             pass
-        assert str(caught.value) == (
-            f"the cluster of --engines {PROFILE} left an empty or broken file, {name}."
-            f" Start one with: ipcluster start -n 2 --profile={PROFILE}"
-        ), told
-        assert 2.0 < waited[0] < 2.1, "so long it may be that its controller only begins"
+        assert "\n" not in str(caught.value)
 
 
 def test_of_several_clusters_of_a_profile_the_ids_are_named(tmp_path: Path) -> None:

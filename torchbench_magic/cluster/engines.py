@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -96,8 +95,6 @@ def package_folder() -> str:
 _FILE = re.compile(r"ipcontroller-(?:(.+)-)?client\.json")
 _CONTROLLER_ANSWERS_WITHIN = 5.0
 """Seconds in which a controller answers; on one host it takes a tenth of one."""
-_WRITTEN_WITHIN = 2.0
-"""Seconds in which a controller that begins has written its file, which is there, but empty, for a moment."""
 
 
 class Cluster:
@@ -176,7 +173,6 @@ def connected(name: str, ipython_dir: str | os.PathLike[str] | None = None) -> I
         ) from None
     folder = Path(ipython_dir or os.environ.get("IPYTHONDIR") or Path.home() / ".ipython")
     file = _connection_file(name, folder)
-    _wait_until_written(name, file)
     try:
         client = ipyparallel.Client(str(file), ipython_dir=str(folder), timeout=_CONTROLLER_ANSWERS_WITHIN)
     except (OSError, TimeoutError, ValueError, TypeError, KeyError, ipyparallel.error.IPythonError) as error:
@@ -215,28 +211,6 @@ def _connection_file(name: str, folder: Path) -> Path:
     if of_id:
         return of_id[0]
     raise InputError(f"--engines {name}: no cluster of this profile or id runs. {_start(name)}")
-
-
-def _wait_until_written(name: str, file: Path) -> None:
-    """Until a cluster that starts just now has written all of its file.
-
-    Raises:
-        InputError: it never does.
-    """
-    until = time.monotonic() + _WRITTEN_WITHIN
-    while True:
-        try:
-            told = json.loads(file.read_text())
-        except OSError:
-            return  # it has ended meanwhile; connecting tells of it
-        except ValueError:
-            told = None
-        if isinstance(told, dict) and told:
-            return
-        if time.monotonic() > until:
-            short = "/".join(file.parts[-3:])
-            raise InputError(f"the cluster of --engines {name} left an empty or broken file, {short}. {_start(name)}")
-        time.sleep(0.02)
 
 
 def _clusters(profile: Path) -> Iterator[tuple[str, Path]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from types import CodeType
 from typing import Any
@@ -250,7 +250,7 @@ def _outcome(run: _Run, names: SentNames, doubts: list[Doubt]) -> RankOutcome:
     facts = {rank: _facts(rank, run, answer) for rank, answer in back.items()}
     runs = {rank: run_of_profile(profile, facts[rank]) for rank, profile in profiles.items()}
     ended, error = _ending(run)
-    doubts = [*_of_the_lost(run, doubts), *_of_the_changed(back.values())]
+    doubts = _of_the_lost(run, doubts)
     whole = [each for each in runs.values() if each is not None]
     if not whole:
         if error is None:
@@ -307,22 +307,15 @@ def _ending(run: _Run) -> tuple[str, BaseException | None]:
     own = {rank: each for rank, each in failed.items() if not any(text in each["text"] for text in _CONSEQUENCES)}
     rank, first = min((own or failed).items(), key=lambda item: item[1]["when"])
     line = (first["text"].splitlines() or [""])[0]
-    line += _hint(line)
     said = first["kind"] + (f": {line}" if line else "")
     at = f" at `{first['place']}`" if first["place"] else ""
     return f"Rank {rank} failed first{at}: {said}", _as_exception(rank, first)
 
 
-def _hint(text: str) -> str:
-    """What to do, where torch's own words do not say it."""
-    known = "default process group twice" in text
-    return " (the group is there already: leave `init_process_group` out of the cell)" if known else ""
-
-
 def _as_exception(rank: int, told: Mapping[str, Any]) -> BaseException:
     """The user's exception as far as it is one of Python's own, with the rank's traceback as a note."""
     kind = getattr(builtins, told["kind"], None)
-    text = f"rank {rank}: {told['text']}{_hint(told['text'])}"
+    text = f"rank {rank}: {told['text']}"
     if isinstance(kind, type) and issubclass(kind, Exception):
         try:
             made: Exception = kind(text)
@@ -330,7 +323,7 @@ def _as_exception(rank: int, told: Mapping[str, Any]) -> BaseException:
             made = RuntimeError(f"rank {rank}: {told['kind']}: {told['text']}")
     else:
         made = RuntimeError(f"rank {rank}: {told['kind']}: {told['text']}")
-    lines = f"{told['lines'].rstrip()}{_hint(told['text'])}".splitlines()
+    lines = told["lines"].rstrip().splitlines()
     shown = [f"rank {rank}, {line}" if at == 0 else line for at, line in enumerate(lines)]
     made.add_note("\n".join(shown))
     # the frames of this process say nothing of what happened there: IPython asks an exception for its own traceback
@@ -342,21 +335,6 @@ def _why_nothing(profiles: Iterable[Profile]) -> str:
     if any(doubt.kind == "events-lost" for profile in profiles for doubt in profile.warnings):
         return "the cell starts a torch profiler of its own, which takes the events from this one: leave it out"
     return "the cell runs no torch operation on any rank: there is nothing to compare"
-
-
-def _of_the_changed(answers: Iterable[Answer]) -> Iterator[Doubt]:
-    """Of tensors and modules of the notebook that the cell changed where it ran."""
-    names = sorted({name for answer in answers for name in answer.value["changed"]})
-    if names:
-        said = ", ".join(f"`{name}`" for name in names)
-        again = "copy is unchanged and is" if len(names) == 1 else "copies are unchanged and are"
-        yield Doubt(
-            "changed-on-engines",
-            f"The cell changed {said} on the engines. The notebook's own {again} sent again with the next cell"
-            " that reads it.",
-            f"To keep the engines' version, give it another name in the cell: `trained = {names[0]}`.",
-            {"names": names},
-        )
 
 
 def _of_the_lost(run: _Run, doubts: Sequence[Doubt]) -> list[Doubt]:

@@ -29,7 +29,7 @@ from torchbench_magic.process.torch_import import import_torch
 from torchbench_magic.storage.records import decoded, pack_columns, profile_record
 
 from .rank_recording import clock_against_rank_0
-from .sent_names import folders_known, known_cells, sent_versions, unpack_names
+from .sent_names import folders_known, known_cells, unpack_names
 
 # ---- gloo_sockets ----------------------------------------------------------------------------------------------------
 # The connections of a process group over gloo: closed, they end the collectives that stand in them.
@@ -216,7 +216,6 @@ class _Job:
         names: globals of the cell.
         folder: made for the store of the group; empty for none.
         made_group: the process group is ours.
-        sent: those of the names that came from the notebook.
     """
 
     asked: Mapping[str, Any]
@@ -225,7 +224,6 @@ class _Job:
     folder: str = ""
     made_group: bool = False
     sockets: GlooSockets = field(default_factory=GlooSockets)
-    sent: frozenset[str] = frozenset()
 
 
 _job: list[_Job] = []
@@ -253,11 +251,10 @@ def prepare(**asked: Any) -> dict[str, Any]:
             raise OptionError("torch has no torch.distributed here")
         with folders_known(asked["folders"]), known_cells(asked["cells"]):
             names = unpack_names(asked["names"])
-        sent = frozenset(names)
         for name, value in _own_names().items():
             names.setdefault(name, value)
         body = Body(**asked["body"])
-        job = _Job(asked, compile_body(body, flags=asked["flags"]), names, sent=sent)
+        job = _Job(asked, compile_body(body, flags=asked["flags"]), names)
     except TorchBenchError as error:
         return {**told, "wrong": str(error)}
     if distributed.is_initialized():
@@ -286,9 +283,8 @@ def run_rank(*, rank: int, world_size: int, store: Mapping[str, Any], several_ho
         store: ``folder``, or ``address`` and ``port``, of the group that is to be made; empty for the user's own.
 
     Returns:
-        ``profile`` (header and packed tables), ``backend``, ``clock``, ``error`` (``kind text lines when freed``),
-        ``grouped``, whether there were groups of some ranks, and ``changed``, names whose sent tensors are no longer
-        what they were.
+        ``profile`` (header and packed tables), ``backend``, ``clock``, ``error`` (``kind text lines when freed``), and
+        ``grouped``, whether there were groups of some ranks.
     """
     (job,) = _job
     try:
@@ -314,13 +310,11 @@ def _ran(
     clock = clock_against_rank_0(rank, world_size) if several_hosts and backend == "gloo" else None
     job.names.update(rank=rank, world_size=world_size)
     job.names.setdefault("__name__", "__main__")
-    groups, before = _groups_made(), sent_versions(job.names, job.sent)
+    groups = _groups_made()
     with WaitingWatch(text_of, job.sockets) as watch:
         _warm_up()
         distributed.barrier()  # profilers start at different moments
         told = {**_profiled(job, text_of, watch), "backend": backend, "clock": clock}
-    now = sent_versions(job.names, job.sent)
-    told["changed"] = [name for name, version in before.items() if name in now and now[name] != version]
     return {**told, "grouped": _groups_made() > groups or len(getattr(_world(), "pg_map", ())) > 1}
 
 
