@@ -287,20 +287,16 @@ def test_a_rank_that_ends_while_others_wait_for_it_is_said(tmp_path: Path) -> No
         write(tmp_path / f"rank{rank}.json", document(rank, events, 3, **head))
     profile = load_ranks(tmp_path)
     assert profile.ended.startswith("Rank 1 ended early, at ")
-    assert "with ValueError; the others waited 3.05 s in collectives that it never reached" in profile.ended
+    assert profile.ended.endswith(", with ValueError")
     assert profile.partial
     assert repr(profile).startswith("Rank 1 ended early")
-    doubt = next(each for each in profile.warnings if each.kind == "rank-ended-early")
-    assert doubt.facts["rank"] == 1
-    assert doubt.facts["waited"] == pytest.approx(3.05, abs=0.01)
-    assert "wait-or-transfer" not in kinds(profile), "it is known whom they waited for"
     assert (profile.ranks["transfer"] < 0.1).all()
     made_told = json.loads((tmp_path / "rank1.json").read_text())
     del made_told["torchbench_magic_rank"]
     write(tmp_path / "rank1.json", made_told)
     untold = load_ranks(tmp_path)
-    assert (untold.ended, "rank-ended-early" in kinds(untold)) == ("", True)
-    assert re.match(r"Rank 1 ends at .* s, and then another rank spends .* s in collectives", repr(untold))
+    assert (untold.ended, "wait-or-transfer" in kinds(untold)) == ("", True)
+    assert repr(untold).startswith("Which rank delays the others is unknown: rank ")
 
 
 def test_a_rank_that_is_late_in_its_group_is_named(tmp_path: Path) -> None:
