@@ -57,6 +57,8 @@ with profile() as own:
         dist.all_reduce(torch.ones(10))
 print("own events", len(own.events()) > 5)
 """
+
+
 def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 

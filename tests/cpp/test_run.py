@@ -217,7 +217,7 @@ def library_that(does: str, folder: Path) -> Path:
     source, library = folder / "a.cpp", folder / "a.so"
     source.write_text(
         '#include <cstdlib>\nextern "C" void torchbench_set_threads(int) {}\n'
-        f'extern "C" int torchbench_time(long, long, int, long*, char*, long) {{ {does} return 1; }}\n'
+        f'extern "C" int torchbench_count(long, long, char*, long) {{ {does} return 1; }}\n'
     )
     subprocess.run(["g++", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
     return library
@@ -352,7 +352,7 @@ def killed(tmp_path: Path) -> Any:
 @READ_IN_PROC
 def test_a_first_call_that_never_returns_ends_with_the_notebook(killed: Any, tmp_path: Path) -> None:
     source, library = tmp_path / "endless.c", tmp_path / "endless.so"
-    source.write_text("void torchbench_set_threads(int n) {}\nvoid torchbench_time(void) { for (;;); }\n")
+    source.write_text("void torchbench_set_threads(int n) {}\nvoid torchbench_count(void) { for (;;); }\n")
     compiled = subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=False)
     if compiled.returncode:
         pytest.skip("no compiler of C")

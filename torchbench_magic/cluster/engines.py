@@ -38,8 +38,6 @@ class Engine:
         python: version, as "3.11.7".
         torch: version; None where there is none.
         package: version of torchbench_magic there; None where there is none.
-        load: 1-minute load average of its host; NaN where that is not known.
-        cores: processors that it may use.
     """
 
     id: int
@@ -50,8 +48,6 @@ class Engine:
     python: str = ""
     torch: str | None = None
     package: str | None = None
-    load: float = float("nan")
-    cores: int = 0
 
     @property
     def place(self) -> tuple[str, str]:
@@ -79,11 +75,6 @@ THIS_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 def boot_id() -> str:
     """The same for all processes of a host until it starts anew; empty where the system has none."""
     return proc_text("/proc/sys/kernel/random/boot_id").strip()
-
-
-def package_folder() -> str:
-    """Of torchbench_magic in this process."""
-    return str(Path(torchbench_magic.__file__).parent)
 
 
 # ---- cluster ---------------------------------------------------------------------------------------------------------
@@ -256,8 +247,6 @@ def answer(asked):
     return {
         "host": socket.gethostname(), "boot": boot, "pid": os.getpid(), "python": platform.python_version(),
         "torch": version("torch"), "package": package,
-        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan"),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
     }
 """
 
@@ -308,7 +297,7 @@ def _looked_at(engine: int, result: Any) -> Engine:
 
 
 def is_here(engine: Engine) -> bool:
-    """Whether it runs on this host with this Python, so that this package's folder serves it too."""
+    """Whether it runs on this host with this Python, so that modules beside the notebook serve it too."""
     return bool(engine.boot) and engine.boot == boot_id() and engine.python_minor == THIS_PYTHON
 
 
@@ -326,9 +315,9 @@ def why_not(engine: Engine, *, has_code: bool = False) -> str:
     if has_code and engine.python_minor != THIS_PYTHON:
         return f"has Python {engine.python_minor}, to which functions cannot be sent from Python {THIS_PYTHON}"
     own = torchbench_magic.__version__
-    if engine.package is None and not is_here(engine):
+    if engine.package is None:
         return f"has no torchbench_magic: install {own} there"
-    if engine.package not in (None, own):
+    if engine.package != own:
         return f"has torchbench_magic {engine.package}, not {own}: install the same there"
     return ""
 
@@ -349,26 +338,10 @@ _UNREACHABLE = "died, or can no longer be reached: the cluster's controller has 
 
 _RUN = """
 def answer(asked):
-    import importlib, importlib.util, os, sys
-
-    def own(name, folder):
-        if name in sys.modules or importlib.util.find_spec(name) is not None:
-            return importlib.import_module(name)
-        if not folder:
-            raise ModuleNotFoundError("there is no " + name)
-        spec = importlib.util.spec_from_file_location(
-            name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[name]
-            raise
-        return module
+    import importlib
 
     try:
-        package = own("torchbench_magic", asked["folder"])
+        package = importlib.import_module("torchbench_magic")
         if package.__version__ != asked["version"]:
             said = "has torchbench_magic %s, not %s: install the same there" % (package.__version__, asked["version"])
             return {"kind": "unsuitable", "said": said}
@@ -436,7 +409,6 @@ class Asking:
         assert engine.id not in self._under_way
         asked = {
             "version": torchbench_magic.__version__,
-            "folder": package_folder() if is_here(engine) else "",
             "entry": question.entry,
             "arguments": dict(question.arguments),
         }

@@ -90,8 +90,7 @@ try:
 except OSError:
     os._exit({_RETURNED})
 snippet.torchbench_set_threads(int(sys.argv[2]))
-out = (ctypes.c_int64 * 2)()
-snippet.torchbench_time(ctypes.c_int64(1), ctypes.c_int64(0), -1, out, None, ctypes.c_int64(0))
+snippet.torchbench_count(ctypes.c_int64(1), ctypes.c_int64(0), None, ctypes.c_int64(0))
 os._exit({_RETURNED})
 """
 
