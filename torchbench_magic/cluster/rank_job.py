@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -13,6 +12,7 @@ from torchbench_magic import units
 from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.errors import InputError, Interrupted
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, hear_interrupt
+from torchbench_magic.process.sent_errors import raised_there
 from torchbench_magic.profiling.options import ProfileOptions
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.results import Doubt
@@ -63,12 +63,14 @@ class RankOutcome:
     Attributes:
         profile: of the ranks that came back; None where none did.
         error: what ended it early, to be raised; None where all ran to their end.
+        lines: (file, line, function) that it came through on its rank; see `raise_at`.
         printed: by each rank; the profile, where there is one, has it too.
     """
 
     profile: RankProfile | None
     error: BaseException | None = None
     printed: Mapping[int, str] = field(default_factory=dict)
+    lines: Sequence[tuple[str, int, str]] = ()
 
 
 @dataclass
@@ -249,13 +251,14 @@ def _outcome(run: _Run, names: SentNames, doubts: list[Doubt]) -> RankOutcome:
     profiles = {rank: _profile(answer.value["profile"]) for rank, answer in back.items()}
     facts = {rank: _facts(rank, run, answer) for rank, answer in back.items()}
     runs = {rank: run_of_profile(profile, facts[rank]) for rank, profile in profiles.items()}
-    ended, error = _ending(run)
+    ended, error, lines = _ending(run)
     doubts = _of_the_lost(run, doubts)
     whole = [each for each in runs.values() if each is not None]
     if not whole:
         if error is None:
             error = InputError(_why_nothing(profiles.values()))
-        return RankOutcome(None, error, {rank: each.stdout + each.stderr for rank, each in sorted(run.answers.items())})
+        said = {rank: each.stdout + each.stderr for rank, each in sorted(run.answers.items())}
+        return RankOutcome(None, error, said, lines)
     made = profile_of_ranks(whole, doubts)
     ranks = [each.rank for each in whole]
     printed = tuple(run.answers[rank].stdout + run.answers[rank].stderr for rank in ranks)
@@ -263,7 +266,7 @@ def _outcome(run: _Run, names: SentNames, doubts: list[Doubt]) -> RankOutcome:
     made = replace(made, files=(), profiles=of_ranks, printed=printed, ended=ended, sent=names.text)
     if isinstance(error, Interrupted):
         error.partial = made
-    return RankOutcome(made, error)
+    return RankOutcome(made, error, lines=lines)
 
 
 def _profile(told: Mapping[str, Any]) -> Profile:
@@ -283,52 +286,38 @@ def _facts(rank: int, run: _Run, answer: Answer) -> RankFacts:
     )  # fmt: skip
 
 
-def _ending(run: _Run) -> tuple[str, BaseException | None]:
-    """What ended the job early, in a sentence for the reader and as an exception; what came first is named."""
+def _ending(run: _Run) -> tuple[str, BaseException | None, Sequence[tuple[str, int, str]]]:
+    """What ended the job early, in a sentence for the reader, and as an exception with the lines that it came through;
+    what came first is named."""
     died = {rank: answer for rank, answer in run.answers.items() if answer.kind in ("died", "raised", "unsuitable")}
     if died:
         own_end = {rank: each for rank, each in died.items() if not any(text in each.said for text in _CONSEQUENCES)}
         rank, answer = min((own_end or died).items())
         text = f"Rank {rank} ended first: {answer.engine.title} {answer.said}"
-        return text, InputError(f"rank {rank}: {answer.engine.title} {answer.said}")
+        return text, InputError(f"rank {rank}: {answer.engine.title} {answer.said}"), ()
     if run.deadlock:
         seconds = min(told["seconds"] for told in run.deadlock.values())
         where = "; ".join(_said_wait(rank, told) for rank, told in sorted(run.deadlock.items()))
         ended = sorted(set(range(run.world_size)) - run.deadlock.keys())
         over = f"; rank{'s' if len(ended) > 1 else ''} {', '.join(map(str, ended))} had ended" if ended else ""
         text = f"Deadlock: for {units.seconds_text(seconds, digits=2)} no rank made progress: {where}{over}"
-        return text, InputError(f"d{text[1:]}; all ranks must call the same collectives in the same order")
+        return text, InputError(f"d{text[1:]}; all ranks must call the same collectives in the same order"), ()
+    if run.interrupted:
+        return "Interrupted: this is what the ranks did until then", Interrupted(), ()
     failed = {rank: each.value["error"] for rank, each in run.answers.items() if each.kind == "value"}
     failed = {rank: error for rank, error in failed.items() if error is not None}
-    if run.interrupted:
-        return "Interrupted: this is what the ranks did until then", Interrupted()
     if not failed:
-        return "", None
-    own = {rank: each for rank, each in failed.items() if not any(text in each["text"] for text in _CONSEQUENCES)}
+        return "", None, ()
+    own = {rank: each for rank, each in failed.items() if not any(text in each["sent"][2] for text in _CONSEQUENCES)}
     rank, first = min((own or failed).items(), key=lambda item: item[1]["when"])
-    line = (first["text"].splitlines() or [""])[0]
-    said = first["kind"] + (f": {line}" if line else "")
+    _, kind, text, lines = first["sent"]
+    line = (text.splitlines() or [""])[0]
     at = f" at `{first['place']}`" if first["place"] else ""
-    return f"Rank {rank} failed first{at}: {said}", _as_exception(rank, first)
-
-
-def _as_exception(rank: int, told: Mapping[str, Any]) -> BaseException:
-    """The user's exception as far as it is one of Python's own, with the rank's traceback as a note."""
-    kind = getattr(builtins, told["kind"], None)
-    text = f"rank {rank}: {told['text']}"
-    if isinstance(kind, type) and issubclass(kind, Exception):
-        try:
-            made: Exception = kind(text)
-        except TypeError:  # it takes more than a text
-            made = RuntimeError(f"rank {rank}: {told['kind']}: {told['text']}")
-    else:
-        made = RuntimeError(f"rank {rank}: {told['kind']}: {told['text']}")
-    lines = told["lines"].rstrip().splitlines()
-    shown = [f"rank {rank}, {line}" if at == 0 else line for at, line in enumerate(lines)]
-    made.add_note("\n".join(shown))
-    # the frames of this process say nothing of what happened there: IPython asks an exception for its own traceback
-    vars(made)["_render_traceback_"] = lambda: shown
-    return made
+    error = raised_there(*first["sent"]).error
+    if not isinstance(error, Exception):  # such as SystemExit, which would end the session
+        error = RuntimeError(f"{kind}: {text}")
+    error.add_note(f"Raised on rank {rank} (--engines).")
+    return f"Rank {rank} failed first{at}: {kind}{f': {line}' if line else ''}", error, lines
 
 
 def _why_nothing(profiles: Iterable[Profile]) -> str:
