@@ -13,6 +13,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,52 +21,9 @@ from torchbench_magic.errors import CountError, MissingTool
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, interrupts_held
 
 from . import callgrind_file
-from .server_lease import Lease, check_valgrind_runs, idle_seconds, path_of_valgrind
-
-# ---- wire ------------------------------------------------------------------------------------------------------------
-# Reading what a process that counts answers: with a deadline, and Ctrl-C is heard.
+from .server_lease import Lease, idle_seconds, path_of_valgrind
 
 _TICK = 0.1
-
-
-class Wire:
-    """One connection.
-
-    Args:
-        connection: to read from.
-        timeout: seconds from now after which `read` gives up; None: never.
-        progress: told that something is counted.
-    """
-
-    def __init__(self, connection: socket.socket, timeout: float | None, progress: Progress) -> None:
-        self._connection, self._timeout, self._progress = connection, timeout, progress
-        self._began = time.monotonic()
-
-    def read(self, size: int) -> bytes:
-        """So many bytes.
-
-        Raises:
-            CountError: the time is over.
-            EOFError: the other end was closed.
-        """
-        data = bytearray()
-        while len(data) < size:
-            if not select.select([self._connection], [], [], _TICK)[0]:
-                passed = time.monotonic() - self._began
-                if self._timeout is not None and passed > self._timeout:
-                    raise CountError(f"no count after {self._timeout:.0f} s: use fewer calls, --callgrind N")
-                self._progress.update(passed, None, "counting instructions")
-                continue
-            more = self._connection.recv(min(1 << 20, size - len(data)))
-            if not more:
-                raise EOFError
-            data += more
-        return bytes(data)
-
-
-# ---- client ----------------------------------------------------------------------------------------------------------
-# The notebook's side of the fork server: ask for it, hand it a job, read its answer, and give it up.
-
 _START_SECONDS = 25.0  # what starting takes, for the progress
 _PRELOADED_SECONDS = 25.0  # and what is imported besides torch
 _LOOK = 0.02
@@ -210,7 +168,6 @@ class Server:
             if not self.is_alive:
                 told = self._startup_words(lease)
                 self._forget()
-                check_valgrind_runs()
                 raise NotStarted(f"the counting process did not start: {told}")
             expected = _START_SECONDS + (_PRELOADED_SECONDS if self._preloaded else 0)
             progress.update(passed, max(expected, passed), self._what_starts(lease))
@@ -292,10 +249,12 @@ class Server:
                 with theirs:
                     socket.send_fds(lease.jobs, [b"J"], [theirs.fileno()])
                 lease.control.sendall(b"J")
-                wire = Wire(connection, timeout, progress)
-                (child,) = struct.unpack("<Q", wire.read(8))
+                read = partial(_read, connection, time.monotonic(), timeout, progress)
+                (child,) = struct.unpack("<Q", read(8))
                 with lease.counted_by(child):
-                    answer = self._answered(connection, wire, job, storages)
+                    self._hand_over(connection, job, storages)
+                    (size,) = struct.unpack("<Q", read(8))
+                    answer: dict[str, Any] = pickle.loads(read(size))
                 if "needs" in answer:
                     raise _Needs(answer["needs"])
                 if not answer["ok"]:
@@ -307,16 +266,10 @@ class Server:
                 self._clean_up(lease, child)
 
     @staticmethod
-    def _answered(
-        connection: socket.socket, wire: Wire, job: Mapping[str, Any], storages: int | None
-    ) -> dict[str, Any]:
+    def _hand_over(connection: socket.socket, job: Mapping[str, Any], storages: int | None) -> None:
         data = pickle.dumps(dict(job), protocol=5)
-        head = struct.pack("<Q", len(data))
-        socket.send_fds(connection, [head], [] if storages is None else [storages])
+        socket.send_fds(connection, [struct.pack("<Q", len(data))], [] if storages is None else [storages])
         connection.sendall(data)
-        (size,) = struct.unpack("<Q", wire.read(8))
-        answer: dict[str, Any] = pickle.loads(wire.read(size))
-        return answer
 
     @classmethod
     def _costs(cls, lease: Lease, child: int) -> tuple[callgrind_file.Costs, callgrind_file.Costs]:
@@ -360,6 +313,28 @@ class Server:
         for kind in ("cost", "log"):
             for path in Path(lease.directory).glob(f"{kind}.{child}*"):
                 path.unlink(missing_ok=True)
+
+
+def _read(connection: socket.socket, began: float, timeout: float | None, progress: Progress, size: int) -> bytes:
+    """So many bytes; Ctrl-C is heard.
+
+    Raises:
+        CountError: the time is over.
+        EOFError: the other end was closed.
+    """
+    data = bytearray()
+    while len(data) < size:
+        if not select.select([connection], [], [], _TICK)[0]:
+            passed = time.monotonic() - began
+            if timeout is not None and passed > timeout:
+                raise CountError(f"no count after {timeout:.0f} s: use fewer calls, --callgrind N")
+            progress.update(passed, None, "counting instructions")
+            continue
+        more = connection.recv(min(1 << 20, size - len(data)))
+        if not more:
+            raise EOFError
+        data += more
+    return bytes(data)
 
 
 _server = Server()

@@ -361,19 +361,3 @@ def path_of_valgrind() -> str:
             " `conda install -c conda-forge valgrind`"
         )
     return found
-
-
-def check_valgrind_runs() -> None:
-    """Does it run anything at all here? A kernel without pages that are writable and executable stops it.
-
-    Raises:
-        MissingTool: it does not.
-    """
-    asked = [path_of_valgrind(), "--tool=none", "true"]
-    ran = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if ran.returncode:
-        said = (ran.stderr.strip().splitlines() or [f"status {ran.returncode}"])[-1]
-        raise MissingTool(
-            f"valgrind, which counts instructions, cannot run on this system ({said}): see what `valgrind --tool=none"
-            " true` says; a system that forbids pages both writable and executable stops it"
-        )
