@@ -448,9 +448,22 @@ class Asking:
         """Until an answer may have come."""
         time.sleep(seconds)
 
+    def answers(self) -> list[Answer]:
+        """Those of all that are pending; a Ctrl-C interrupts them."""
+        found: list[Answer] = []
+        try:
+            while self.pending:
+                hear_interrupt()
+                found += self.poll()
+                self.wait()
+        except KeyboardInterrupt:
+            self.interrupt()
+            raise
+        return found
+
     def interrupt(self, patience: float = _PATIENCE) -> list[Answer]:
         """Send SIGINT to all that are pending and take what they answer; who does not in ``patience`` s is ``lost``."""
-        self.signal(self.pending)
+        self._cluster.interrupt(engine.id for engine in self.pending)  # one in C++ code does not hear it by itself
         found: list[Answer] = []
         until = self._clock() + patience
         while self._under_way and self._clock() < until:
@@ -459,10 +472,6 @@ class Asking:
         found += [Answer(engine, "lost", said="did not come back") for engine, _ in self._under_way.values()]
         self._under_way.clear()
         return found
-
-    def signal(self, engines: tuple[Engine, ...]) -> None:
-        """SIGINT to these; one that waits in C++ code does not hear it by itself."""
-        self._cluster.interrupt(engine.id for engine in engines)
 
     def _answered(self, engine: Engine, result: Any) -> Answer:
         try:

@@ -249,13 +249,11 @@ class Guilty:
     Attributes:
         rank: its place.
         threshold: seconds that its blame had to exceed.
-        waits: how many were looked at, see `THAT_COUNT`.
         beyond_chance: it is late again and again, and the others are not as often or as much.
     """
 
     rank: int
     threshold: float
-    waits: int
     beyond_chance: bool
 
 
@@ -313,7 +311,7 @@ def straggler_of(blame: Blame, span: float, error: float) -> Guilty:
     before = np.append(0.0, np.cumsum(every[longest])[:-1])[: len(longest)]
     seconds = blame.seconds[np.sort(longest[before < THAT_COUNT * every.sum()])]  # in the order of time
     lead = 2 * seconds[:, rank] - seconds.sum(axis=1)
-    return Guilty(rank, max(LEAST_SHARE * span, error), len(lead), _is_regular(lead))
+    return Guilty(rank, max(LEAST_SHARE * span, error), _is_regular(lead))
 
 
 def _is_regular(lead: Floats) -> bool:

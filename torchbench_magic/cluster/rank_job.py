@@ -129,15 +129,6 @@ def _serving(cluster: Cluster, names: SentNames) -> tuple[list[Engine], list[Dou
     return fit, [Doubt("engines-left-out", f"The job had {ranks}, without engines that cannot serve: {left}.")]
 
 
-def _answers(asking: Asking) -> list[Answer]:
-    found: list[Answer] = []
-    while asking.pending:
-        hear_interrupt()
-        found += asking.poll()
-        asking.wait()
-    return found
-
-
 def _prepared(
     asking: Asking, engines: Sequence[Engine], cell: RankCell, names: SentNames
 ) -> dict[int, Mapping[str, Any]]:
@@ -159,12 +150,7 @@ def _prepared(
         folders = list(names.folders) if is_here(engine) else []
         asking.ask(engine, Question(f"{_MODULE}:prepare", {**asked, "folders": folders, "first": at == 0}))
     told = {}
-    try:
-        answers = _answers(asking)
-    except KeyboardInterrupt:
-        asking.interrupt()
-        raise
-    for answer in answers:
+    for answer in asking.answers():
         wrong = answer.said if answer.kind != "value" else answer.value["wrong"]
         if wrong:
             raise InputError(f"{answer.engine.title}: {wrong}")

@@ -229,14 +229,6 @@ class HostQueues:
 _ENTRY = "torchbench_magic.cluster.on_engine:time_point"
 
 
-@dataclass(frozen=True)
-class Packed:
-    """What is sent of one point, to whichever engine."""
-
-    names: SentNames
-    point: bytes
-
-
 class SentPoints:
     """The points of a task, packed when their turn comes.
 
@@ -257,15 +249,16 @@ class SentPoints:
         """torch's thread count in this process, where the plan names none."""
         return self._sent.threads
 
-    def packed(self, point: Point | None) -> Packed:
-        """
+    def packed(self, point: Point | None) -> tuple[SentNames, bytes]:
+        """The names of a point and the point itself, for whichever engine.
+
         Raises:
             BodyError: in one line: a variable that cannot travel, or all that are too large.
         """
         more = {**self._given, **self._made_by(point)}
         names = pack_names(self._codes, self._task.namespace, besides=more, way="make `{}` in the setup")
         where = b"" if point is None else pickle.dumps((point.axes, point.sub_label, point.marks), protocol=5)
-        return Packed(names, where)
+        return names, where
 
     def _made_by(self, point: Point | None) -> Mapping[str, Any]:
         """The names of a point of a sweep; what draws those of a fuzzer, which are drawn on the engine."""
@@ -275,15 +268,16 @@ class SentPoints:
             return {MAKE: point.make}
         return {AXIS + name: value for name, value in point.make().items()}
 
-    def question(self, packed: Packed, engine: Engine, env: str | None) -> Question:
+    def question(self, packed: tuple[SentNames, bytes], engine: Engine, env: str | None) -> Question:
         """What one engine is asked; its rows are of the environment ``env``."""
         sent = replace(self._sent, plan=replace(self._sent.plan, env=env))
+        names, point = packed
         arguments = {
             "sent": pickle.dumps(sent, protocol=5),
-            "names": packed.names.data,
-            "texts": {file: text for file in packed.names.files if (text := _text_of(file))},
-            "point": packed.point,
-            "folders": list(packed.names.folders) if is_here(engine) else [],
+            "names": names.data,
+            "texts": {file: text for file in names.files if (text := _text_of(file))},
+            "point": point,
+            "folders": list(names.folders) if is_here(engine) else [],
         }
         return Question(_ENTRY, arguments)
 
@@ -415,9 +409,9 @@ class _Run:
         self._rows = EngineRows(task, self._sent.threads)
         self.points: Sequence[Point] = task.points
         self.shares = bool(self.points)
-        first = self._sent.packed(self.points[0] if self.shares else None)  # what cannot travel is said before all else
+        first, _ = self._sent.packed(self.points[0] if self.shares else None)  # what cannot travel is said before all
         self.engines = {engine.id: engine for engine in probe(cluster)}
-        whys = {each: why_not(engine, has_code=first.names.has_code) for each, engine in self.engines.items()}
+        whys = {each: why_not(engine, has_code=first.has_code) for each, engine in self.engines.items()}
         self.unfit = {each: why for each, why in whys.items() if why}
         self.environments: dict[int, Environment] = {}
         self.measured: dict[int, Comparison] = {}
@@ -481,7 +475,7 @@ class _Run:
 
     def _ask(self, engine: Engine, job: Share) -> None:
         packed = self._sent.packed(self.points[job.number] if self.shares else None)
-        if why := why_not(engine, has_code=packed.names.has_code):
+        if why := why_not(engine, has_code=packed[0].has_code):
             self._drop(engine, why)
             return
         self._since[engine.id] = time.monotonic()
@@ -566,18 +560,15 @@ class _Run:
         """Points that are stored, of a machine and versions as one of the engines has them."""
         for engine in self.fit:
             self._asking.ask(engine, _ENVIRONMENT)
-        while self._asking.pending:
-            for answer in self._asking.poll():
-                if answer.kind == "value":
-                    self.environments[answer.engine.id] = Environment(**answer.value)
-                else:
-                    self.unfit[answer.engine.id] = answer.said
-            try:
-                hear_interrupt()
-            except KeyboardInterrupt:
-                self._asking.interrupt()
-                raise Interrupted(None, "Nothing was measured yet: interrupted while asking the engines.") from None
-            self._asking.wait(_LOOK)
+        try:
+            answers = self._asking.answers()
+        except KeyboardInterrupt:
+            raise Interrupted(None, "Nothing was measured yet: interrupted while asking the engines.") from None
+        for answer in answers:
+            if answer.kind == "value":
+                self.environments[answer.engine.id] = Environment(**answer.value)
+            else:
+                self.unfit[answer.engine.id] = answer.said
         self._check_there()
         assert self.task.skip is not None
         every = [self.environments[engine.id] for engine in self.fit]
