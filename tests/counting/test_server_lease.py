@@ -296,21 +296,6 @@ def test_another_user_is_not_served_and_does_not_serve(place: Path, monkeypatch:
 
 @pytest.mark.valgrind
 @ON_LINUX
-def test_a_kernel_that_waits_lets_one_go_on_that_another_kernel_holds(place: Path) -> None:
-    program = place / "bin" / "valgrind"
-    program.write_text(program.read_text().replace("size, =", "time.sleep(0.3)\nsize, ="))
-    first, second = Server(idle=60), Server(idle=60)
-    first.begin()
-    assert first.hold()
-    second.start()
-    assert second.pid == first.pid
-    assert second._lease is not None
-    second._lease.end(for_all=True)
-    first.close()
-
-
-@pytest.mark.valgrind
-@ON_LINUX
 def test_one_that_hangs_is_ended_for_all_kernels(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "bin" / "valgrind").write_text("#!/bin/sh\nsleep 1000\nexit 1\n")
     monkeypatch.setattr(client, "_MOST_START_SECONDS", 0.5)
@@ -356,48 +341,6 @@ def test_a_valgrind_that_hangs_is_ended_with_a_word(hanging: Path, monkeypatch: 
     assert gone(int((hanging / "pid").read_text()))
     assert counting_folders(hanging) == []
     assert not server.is_alive
-
-
-@pytest.mark.valgrind
-@WATCHED_IN_PROC
-def test_it_is_held_while_something_else_is_measured_and_goes_on(hanging: Path) -> None:
-    server = Server(idle=0)
-    server.begin()
-    pid = server.pid
-    assert pid is not None
-
-    def state() -> str:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-    try:
-        assert server.hold()
-        wait_until(lambda: state() == "T")
-        server.go_on()
-        wait_until(lambda: state() != "T")
-        assert server.hold()
-        server.begin()  # asked for, as by --callgrind in the next cell
-        wait_until(lambda: state() != "T")
-        assert server.hold()
-    finally:
-        server.close()  # also of one that is held
-    assert gone(pid)
-    assert not server.hold()
-
-
-@pytest.mark.valgrind
-@WATCHED_IN_PROC
-def test_nothing_that_starts_or_hangs_is_waited_for_by_a_cell_that_counts_nothing(
-    hanging: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client, "_MOST_START_SECONDS", 1e6)  # who waited would do so for days
-    server = Server(idle=0)
-    monkeypatch.setattr(client, "_server", server)
-    server.begin()
-    try:
-        with client.starting_held():
-            assert server.is_alive
-    finally:
-        server.close()
 
 
 @pytest.mark.valgrind

@@ -108,8 +108,6 @@ class Server:
                 except OSError as error:
                     why = error.strerror or error
                     raise NotStarted(f"the counting process cannot be started: {why}") from error
-            elif not self._is_ready:
-                self._signal(signal.SIGCONT)  # it may be held
 
     def start(self, progress: Progress = NO_PROGRESS) -> None:
         """Start it if it is not there, and wait until it takes jobs. After Ctrl-C it goes on starting."""
@@ -123,41 +121,8 @@ class Server:
         if self._fuller is not None:
             self._fuller.finish_starting(progress)
 
-    @property
-    def is_starting(self) -> bool:
-        """Is it under way, or the second one, and keeping a core busy?"""
-        if self._fuller is not None and self._fuller.is_starting:
-            return True
-        if not self._is_ready and self.is_alive:
-            self._look()
-        return not self._is_ready and self.is_alive
-
-    def hold(self) -> bool:
-        """Stop it where it is under way, and the second one; they go on with `go_on`, or where they are asked for.
-
-        Returns:
-            whether any was.
-        """
-        held = self._fuller is not None and self._fuller.hold()
-        if self.is_starting:
-            self._signal(signal.SIGSTOP)
-            return True
-        return held
-
-    def go_on(self) -> None:
-        """Undo `hold`."""
-        self._signal(signal.SIGCONT)
-        if self._fuller is not None:
-            self._fuller.go_on()
-
-    def _signal(self, number: int) -> None:
-        if self._lease is not None and self.is_alive:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._lease.pid, number)
-
     def _wait(self, progress: Progress) -> None:
         while (lease := self._lease) is not None and not self._is_ready:
-            self._signal(signal.SIGCONT)  # another kernel may hold it, while it measures
             passed = time.monotonic() - lease.began
             if passed > _MOST_START_SECONDS:
                 self._forget(for_all=True)
@@ -355,23 +320,8 @@ def starting_meanwhile(progress: Progress = NO_PROGRESS) -> Iterator[None]:
     with contextlib.suppress(MissingTool, NotStarted):
         _server.begin()
     yield
-    if _server.is_starting:
-        with contextlib.suppress(MissingTool, NotStarted):
-            _server.finish_starting(progress)
-
-
-@contextlib.contextmanager
-def starting_held() -> Iterator[None]:
-    """A server that is starting, as after Ctrl-C, neither disturbs what is measured within nor is waited for.
-
-    Where it is asked for within it goes on there, and else when the block ends.
-    """
-    held = _server.hold()
-    try:
-        yield
-    finally:
-        if held:
-            _server.go_on()
+    with contextlib.suppress(MissingTool, NotStarted):
+        _server.finish_starting(progress)
 
 
 def close_server() -> None:
