@@ -436,18 +436,11 @@ def _doubts(runs: Sequence[RankRun], matched: MatchedCollectives, clocks: ClockB
             f"not count for blame; {units.count(len(matched))} collectives were matched.",
             facts={"left_out": matched.left_out, "matched": len(matched)},
         )
-    if "collectives" in clocks.refused:
+    if clocks.is_contradiction:
         yield Doubt(
             "clocks-contradict",
             "The collectives contradict each other about the clocks (a clock was set during the run, or the traces are "
             "of different runs): which rank waited for which is unknown. Times of each rank are valid.",
-        )
-    elif clocks.refused:
-        known = "the same host name" if "host" in clocks.refused else "the recorded clocks"
-        yield Doubt(
-            "clocks-differ",
-            f"Ranks with {known} have clocks that disagree: collectives would end before all ranks arrive. The clocks "
-            "are aligned by the collectives instead.",
         )
     error = _known_error(clocks)
     if np.isfinite(error) and len(matched) and error > 0.05 * span:

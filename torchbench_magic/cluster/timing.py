@@ -1,8 +1,7 @@
 """Timing on the engines of a cluster: who measures what next, points as questions, one result of several.
 
 The way of a run: `compare_on_engines` -> `HostQueues` (who measures what next) -> `SentPoints` (one point as a
-question) -> on the engine `cluster.on_engine.time_point` -> `EngineRows` (which engine a row is of) -> one result of
-several (`join_engines`).
+question) -> on the engine `cluster.on_engine.time_point` -> one result of several (`join_engines`).
 """
 
 from __future__ import annotations
@@ -287,64 +286,6 @@ def _text_of(file: str) -> str:
     return "" if os.path.exists(file) else "".join(linecache.getlines(file))
 
 
-# ---- engine_rows -----------------------------------------------------------------------------------------------------
-# The rows of a timing on engines: each says which engine it is of.
-
-
-class EngineRows:
-    """Rows of one task.
-
-    Args:
-        threads: torch's thread count where the plan names none.
-    """
-
-    def __init__(self, task: Task, threads: int) -> None:
-        self._task, self._threads = task, threads
-        self._shares = len(task.points) > 0
-
-    def env(self, engine: Engine) -> str | None:
-        """Where all engines measure the same, each is an environment; a point of a sweep is of the one asked for."""
-        given = self._task.plan.env
-        if self._shares:
-            return given
-        name = EnginePlace(engine.id, engine.host).name
-        return name if given is None else f"{given}, {name}"
-
-    def measured(self, part: Comparison, engine: Engine, family: int) -> Comparison:
-        """A result with the engine in its rows, and with functions and options as this process knows them.
-
-        Args:
-            family: comparisons that share an error rate.
-        """
-        task, place = self._task, EnginePlace(engine.id, engine.host, part.environment)
-        bodies = [*task.bodies]  # each thread count has their order
-        subjects = tuple(
-            replace(subject, place=place, functions=task.functions[bodies[at % len(bodies)]])
-            for at, subject in enumerate(part.subjects)
-        )
-        options = identifying_options(task.plan)
-        return replace(part, subjects=subjects, sources=task.sources, options=options, family=family)
-
-    def missing(self, point: Point | None, engine: Engine | None, environment: Environment | None, why: str) -> Subject:
-        """One row for all alternatives that were not measured.
-
-        Args:
-            engine: that should have; None: nobody was left.
-            environment: of it, where it is known.
-        """
-        task = self._task
-        place = EnginePlace(-1, why_not=why)
-        if engine is not None:
-            place = EnginePlace(engine.id, engine.host, environment, why)
-            task = replace(task, plan=replace(task.plan, env=self.env(engine)))
-        is_lone = len(task.bodies) == 1
-        name = next(iter(task.bodies))
-        code = {"stmt": task.bodies[name].source, "setup": task.setup_text} if is_lone else {}
-        made = task.subject(point, name, {**code, "place": place})
-        threads = (task.plan.threads or (self._threads,))[0]
-        return replace(made, num_threads=threads, description=made.description if is_lone else None)
-
-
 # ---- engine_runs -----------------------------------------------------------------------------------------------------
 # Timing on the engines of a cluster: `compare_on_engines`.
 #
@@ -406,7 +347,6 @@ class _Run:
     def __init__(self, task: Task, cluster: Cluster) -> None:
         self.task, self._asking = task, Asking(cluster)
         self._sent = SentPoints(task)
-        self._rows = EngineRows(task, self._sent.threads)
         self.points: Sequence[Point] = task.points
         self.shares = bool(self.points)
         first, _ = self._sent.packed(self.points[0] if self.shares else None)  # what cannot travel is said before all
@@ -479,7 +419,7 @@ class _Run:
             self._drop(engine, why)
             return
         self._since[engine.id] = time.monotonic()
-        self._asking.ask(engine, self._sent.question(packed, engine, self._rows.env(engine)))
+        self._asking.ask(engine, self._sent.question(packed, engine, self._env(engine)))
 
     def _drop(self, engine: Engine, why: str, *, dies_over_it: bool = False) -> None:
         """Ask the engine nothing more."""
@@ -531,15 +471,40 @@ class _Run:
         if self.task.keep is not None:
             self.task.keep(part)
 
+    def _env(self, engine: Engine) -> str | None:
+        """Where all engines measure the same, each is an environment; a point of a sweep is of the one asked for."""
+        given = self.task.plan.env
+        if self.shares:
+            return given
+        name = EnginePlace(engine.id, engine.host).name
+        return name if given is None else f"{given}, {name}"
+
     def _finished(self, result: bytes, engine: Engine) -> Comparison:
+        """A result with the engine in its rows, and with functions and options as this process knows them."""
         part = pickle.loads(result)
         self.environments[engine.id] = part.environment
-        return self._rows.measured(part, engine, self._family())
+        task, place = self.task, EnginePlace(engine.id, engine.host, part.environment)
+        bodies = [*task.bodies]  # each thread count has their order
+        subjects = tuple(
+            replace(subject, place=place, functions=task.functions[bodies[at % len(bodies)]])
+            for at, subject in enumerate(part.subjects)
+        )
+        options = identifying_options(task.plan)
+        return replace(part, subjects=subjects, sources=task.sources, options=options, family=self._family())
 
     def _missing(self, number: int, engine: int, why: str) -> Subject:
-        """A row of what was not measured."""
-        point = self.points[number] if self.shares else None
-        return self._rows.missing(point, self.engines.get(engine), self.environments.get(engine), why)
+        """One row for all alternatives of what was not measured, by this engine or, with -1, by any."""
+        task, found = self.task, self.engines.get(engine)
+        place = EnginePlace(-1, why_not=why)
+        if found is not None:
+            place = EnginePlace(found.id, found.host, self.environments.get(engine), why)
+            task = replace(task, plan=replace(task.plan, env=self._env(found)))
+        is_lone = len(task.bodies) == 1
+        name = next(iter(task.bodies))
+        code = {"stmt": task.bodies[name].source, "setup": task.setup_text} if is_lone else {}
+        made = task.subject(self.points[number] if self.shares else None, name, {**code, "place": place})
+        threads = (task.plan.threads or (self._sent.threads,))[0]
+        return replace(made, num_threads=threads, description=made.description if is_lone else None)
 
     def _family(self) -> int:
         """Comparisons that share an error rate: of all points, or of all engines."""
@@ -577,7 +542,7 @@ class _Run:
         else:
             found = {}
             for engine in self.fit:
-                named = replace(self.task, plan=replace(self.task.plan, env=self._rows.env(engine)))
+                named = replace(self.task, plan=replace(self.task.plan, env=self._env(engine)))
                 found[engine.id] = self.task.skip(named, None, [self.environments[engine.id]])
         self.measured |= {number: stored for number, stored in found.items() if stored is not None}
 
