@@ -19,12 +19,12 @@ import psutil
 import pytest
 
 from torchbench_magic.cluster import engines
-from torchbench_magic.cluster.engines import Answer, Asking, Cluster, Engine, Question, connected, probe, why_not
+from torchbench_magic.cluster.engines import Answer, Asking, Cluster, Engine, connected, probe, why_not
 from torchbench_magic.errors import InputError, MissingTool
 
 from .conftest import PROFILE, RunningCluster, one_more_engine
 
-SLEEP = Question("subprocess:check_call", {"args": ["sleep", "600"]})
+SLEEP = "subprocess:check_call", {"args": ["sleep", "600"]}
 
 
 def answers(asking: Asking) -> list[Answer]:
@@ -66,12 +66,12 @@ def test_an_engine_runs_a_function_of_the_package_and_what_it_prints_comes_back(
     with cluster.connected() as found:
         asking = Asking(found)
         for engine in probe(found):
-            asking.ask(engine, Question("torchbench_magic.units:count", {"value": engine.id + 1.0}))
+            asking.ask(engine, "torchbench_magic.units:count", {"value": engine.id + 1.0})
         assert sorted((each.engine.id, each.kind, each.value) for each in answers(asking)) == [
             (0, "value", "1"),
             (1, "value", "2"),
         ]
-        asking.ask(probe(found)[0], Question("builtins:print", {"sep": "", "end": "printed there"}))
+        asking.ask(probe(found)[0], "builtins:print", {"sep": "", "end": "printed there"})
         assert [each.stdout for each in answers(asking)] == ["printed there"]
 
 
@@ -79,7 +79,7 @@ def test_an_engine_runs_a_function_of_the_package_and_what_it_prints_comes_back(
 def test_what_the_function_raises_is_an_answer_in_one_line(cluster: RunningCluster) -> None:
     with cluster.connected() as found:
         asking = Asking(found)
-        asking.ask(probe(found)[1], Question("torchbench_magic.units:count", {"unknown": 1}))
+        asking.ask(probe(found)[1], "torchbench_magic.units:count", {"unknown": 1})
         (only,) = answers(asking)
     assert only.kind == "raised"
     assert only.said.startswith("ended with TypeError: count() got an unexpected keyword")
@@ -92,7 +92,7 @@ def test_a_busy_engine_is_told_and_an_interrupt_brings_it_back(
     with cluster.connected() as found:
         asking = Asking(found)
         first = probe(found)[0]
-        asking.ask(first, SLEEP)
+        asking.ask(first, *SLEEP)
         until_asleep(first.pid)
         with monkeypatch.context() as patched:
             patched.setattr(engines, "BUSY_AFTER", 0.1)
@@ -108,7 +108,7 @@ def test_an_engine_that_is_killed_in_mid_task_answers_that_it_died(cluster: Runn
         probed = probe(found)
         (third,) = [each for each in probed if each.pid == pid]
         for each in (probed[0], third):
-            asking.ask(each, SLEEP)
+            asking.ask(each, *SLEEP)
             until_asleep(each.pid)
         os.kill(pid, signal.SIGKILL)
         while not (came := asking.poll()):
@@ -184,7 +184,7 @@ def test_when_the_controller_has_ended_all_who_were_asked_have_died() -> None:
         client = SimpleNamespace(_config=config, _ssh=False, direct_view=lambda engine: view)
         asking = Asking(Cluster("made", client), clock=lambda: now[0])
         for number in (0, 1):
-            asking.ask(Engine(number, "ready", host="here"), SLEEP)
+            asking.ask(Engine(number, "ready", host="here"), *SLEEP)
         now[0] += 1
         assert asking.poll() == []
     assert asking.poll() == [], "it is looked for once a second"

@@ -20,7 +20,7 @@ import torch
 import torchbench_magic
 from torchbench_magic.cell_body import Body
 from torchbench_magic.cluster import engines
-from torchbench_magic.cluster.engines import Asking, Question, probe
+from torchbench_magic.cluster.engines import Asking, probe
 from torchbench_magic.cluster.timing import compare_on_engines
 from torchbench_magic.errors import BodyError, InputError, Interrupted, MissingTool, OptionError
 from torchbench_magic.timing.comparison import Comparison
@@ -331,9 +331,7 @@ def test_a_busy_engine_is_a_row(cluster: RunningCluster, monkeypatch: pytest.Mon
     with cluster.connected() as found:
         asking = Asking(found)
         second = probe(found)[1]
-        asking.ask(
-            second, Question("subprocess:check_call", {"args": ["sh", "-c", f"touch '{there}'; exec sleep 600"]})
-        )
+        asking.ask(second, "subprocess:check_call", {"args": ["sh", "-c", f"touch '{there}'; exec sleep 600"]})
         try:
             until_exists(there)
             monkeypatch.setattr(engines, "BUSY_AFTER", 0.1)

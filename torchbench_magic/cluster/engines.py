@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -237,13 +237,11 @@ def answer(asked):
             boot = file.read().strip()
     except OSError:
         boot = ""
-    package = version("torchbench_magic")
-    if package is not None:
-        try:
-            import torchbench_magic
-            package = torchbench_magic.__version__
-        except Exception:
-            package = None
+    try:
+        import torchbench_magic
+        package = torchbench_magic.__version__
+    except Exception:
+        package = None
     return {
         "host": socket.gethostname(), "boot": boot, "pid": os.getpid(), "python": platform.python_version(),
         "torch": version("torch"), "package": package,
@@ -357,19 +355,6 @@ def answer(asked):
 
 
 @dataclass(frozen=True)
-class Question:
-    """What an engine is to run.
-
-    Attributes:
-        entry: a function of this package, ``torchbench_magic.cluster.on_engine:environment``.
-        arguments: plain values and bytes, by name; so must be what it returns.
-    """
-
-    entry: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Answer:
     """What came of a question.
 
@@ -404,13 +389,18 @@ class Asking:
         self._under_way: dict[int, tuple[Engine, Any]] = {}
         self._looked = clock()
 
-    def ask(self, engine: Engine, question: Question) -> None:
-        """Begin. One question at a time each: the next waits for the answer to this one."""
+    def ask(self, engine: Engine, entry: str, arguments: Mapping[str, Any] | None = None) -> None:
+        """Begin. One question at a time each: the next waits for the answer to this one.
+
+        Args:
+            entry: a function of this package, ``torchbench_magic.cluster.on_engine:environment``.
+            arguments: plain values and bytes, by name; so must be what it returns.
+        """
         assert engine.id not in self._under_way
         asked = {
             "version": torchbench_magic.__version__,
-            "entry": question.entry,
-            "arguments": dict(question.arguments),
+            "entry": entry,
+            "arguments": dict(arguments or {}),
         }
         self._under_way[engine.id] = engine, self._cluster.begin(engine.id, _RUN, asked)
 

@@ -18,7 +18,7 @@ from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.results import Doubt
 from torchbench_magic.storage.records import PackedColumn, Record, encoded, profile_of, unpack_columns
 
-from .engines import Answer, Asking, Cluster, Engine, Question, is_here, probe, why_not
+from .engines import Answer, Asking, Cluster, Engine, is_here, probe, why_not
 from .job_profile import RankProfile
 from .rank_analysis import RankFacts, profile_of_ranks
 from .rank_clocks import RankClock
@@ -106,7 +106,7 @@ def profile_on_engines(cluster: Cluster, cell: RankCell, progress: Progress = NO
         hosts = {engine.place for engine in engines}
         for engine in engines:
             asked = {"rank": run.rank_of[engine.id], "world_size": run.world_size, "store": store}
-            asking.ask(engine, Question(f"{_MODULE}:run_rank", {**asked, "several_hosts": len(hosts) > 1}))
+            asking.ask(engine, f"{_MODULE}:run_rank", {**asked, "several_hosts": len(hosts) > 1})
         _follow(asking, run, progress)
     finally:
         if not asking.pending:
@@ -148,7 +148,7 @@ def _prepared(
     }
     for at, engine in enumerate(engines):
         folders = list(names.folders) if is_here(engine) else []
-        asking.ask(engine, Question(f"{_MODULE}:prepare", {**asked, "folders": folders, "first": at == 0}))
+        asking.ask(engine, f"{_MODULE}:prepare", {**asked, "folders": folders, "first": at == 0})
     told = {}
     for answer in asking.answers():
         wrong = answer.said if answer.kind != "value" else answer.value["wrong"]
@@ -222,7 +222,7 @@ def _end(cluster: Cluster, asking: Asking, engines: Sequence[Engine]) -> None:
         there = set(cluster.ids)
         for engine in some:
             if engine.id in there:
-                asking.ask(engine, Question(f"{_MODULE}:end_job"))
+                asking.ask(engine, f"{_MODULE}:end_job")
         until = time.perf_counter() + 5
         while asking.pending and time.perf_counter() < until:
             asking.poll()

@@ -35,7 +35,7 @@ from torchbench_magic.timing.verdict import ONE_WINDOW, RUNS, SPAN, Single, Unpa
 from torchbench_magic.timing.warnings import doubts_of, is_held_up, is_load_known
 from torchbench_magic.units import seconds_text
 
-from .engines import Answer, Asking, Cluster, Engine, Question, connected, is_here, probe, why_not
+from .engines import Answer, Asking, Cluster, Engine, connected, is_here, probe, why_not
 from .on_engine import AXIS, LOCAL, MAKE
 from .sent_names import SentNames, pack_names
 
@@ -225,8 +225,6 @@ class HostQueues:
 # ---- sent_points -----------------------------------------------------------------------------------------------------
 # One point of a timing as a question to an engine: code, settings, and the names that it reads.
 
-_ENTRY = "torchbench_magic.cluster.on_engine:time_point"
-
 
 class SentPoints:
     """The points of a task, packed when their turn comes.
@@ -267,18 +265,17 @@ class SentPoints:
             return {MAKE: point.make}
         return {AXIS + name: value for name, value in point.make().items()}
 
-    def question(self, packed: tuple[SentNames, bytes], engine: Engine, env: str | None) -> Question:
+    def question(self, packed: tuple[SentNames, bytes], engine: Engine, env: str | None) -> dict[str, Any]:
         """What one engine is asked; its rows are of the environment ``env``."""
         sent = replace(self._sent, plan=replace(self._sent.plan, env=env))
         names, point = packed
-        arguments = {
+        return {
             "sent": pickle.dumps(sent, protocol=5),
             "names": names.data,
             "texts": {file: text for file in names.files if (text := _text_of(file))},
             "point": point,
             "folders": list(names.folders) if is_here(engine) else [],
         }
-        return Question(_ENTRY, arguments)
 
 
 def _text_of(file: str) -> str:
@@ -298,7 +295,7 @@ _TELL = 0.2
 """Seconds after which the progress is told again what it knows."""
 _EXPECTED = 3.0
 """Seconds of the first piece of work, for the progress; it imports torch."""
-_ENVIRONMENT = Question("torchbench_magic.cluster.on_engine:environment")
+_MODULE = "torchbench_magic.cluster.on_engine"
 
 
 def compare_on_engines(task: Task, *, awaits: bool = False, ipython_dir: str | None = None) -> Comparison:
@@ -419,7 +416,7 @@ class _Run:
             self._drop(engine, why)
             return
         self._since[engine.id] = time.monotonic()
-        self._asking.ask(engine, self._sent.question(packed, engine, self._env(engine)))
+        self._asking.ask(engine, f"{_MODULE}:time_point", self._sent.question(packed, engine, self._env(engine)))
 
     def _drop(self, engine: Engine, why: str, *, dies_over_it: bool = False) -> None:
         """Ask the engine nothing more."""
@@ -524,7 +521,7 @@ class _Run:
     def _find_stored(self) -> None:
         """Points that are stored, of a machine and versions as one of the engines has them."""
         for engine in self.fit:
-            self._asking.ask(engine, _ENVIRONMENT)
+            self._asking.ask(engine, f"{_MODULE}:environment")
         try:
             answers = self._asking.answers()
         except KeyboardInterrupt:

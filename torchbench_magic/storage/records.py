@@ -58,7 +58,6 @@ _NUMBERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint3
 _DTYPES = {"shuffle-zlib": _NUMBERS, "mask-shuffle-zlib": ("Int64",), "words-zlib": ("text",)}
 _ITEM = {"Int64": 9} | {name: np.dtype(name).itemsize for name in _NUMBERS}
 _LEVEL = 6
-_BEST_RATIO = 1032  # zlib cannot do better; a length that claims more is false
 _USUAL_RATIO, _ALWAYS = 64, 1 << 28
 """What a record may take unpacked: so many times its size, and so many bytes (256 MiB) besides. Profiles that we write
 take 3 to 20 times."""
@@ -176,14 +175,12 @@ def _array(data: bytes, dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
 
 def _inflated(column: PackedColumn, expected: int | None) -> bytes:
     """The bytes before zlib; ``expected`` of them where that is known."""
-    most = _BEST_RATIO * len(column.data) + 64
-    if expected is None:  # texts: each is named by a row
-        most = min(most, 4 * column.rows + _USUAL_RATIO * len(column.data) + _ALWAYS // 8)
-    if expected is not None and expected > most:
-        raise _damaged(column, f"{len(column.data)} bytes cannot hold {column.rows} rows")
+    most = expected
+    if most is None:  # texts: each is named by a row
+        most = 4 * column.rows + _USUAL_RATIO * len(column.data) + _ALWAYS // 8
     stream = zlib.decompressobj()
     try:
-        data = stream.decompress(column.data, (most if expected is None else expected) + 1)
+        data = stream.decompress(column.data, most + 1)
     except zlib.error as error:
         raise _damaged(column, str(error)) from None
     if not stream.eof or (expected is not None and len(data) != expected):
