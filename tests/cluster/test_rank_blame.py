@@ -244,7 +244,7 @@ def test_between_two_ranks_who_waits_in_a_broadcast_is_read_from_times() -> None
     found = match_collectives([root, receiver], one_clock=True)
     assert found.index.tolist() == [[0, 2], [0, 2]]
     assert found.sure.tolist() == [False, False], "clocks are not bounded by these"
-    assert match_collectives([root, receiver, away], one_clock=True).index.tolist() == [[0, 2], [0, 2], [-1, -1]]
+    assert len(match_collectives([root, receiver, away], one_clock=True)) == 0, "nothing tells that the two are a group"
     assert len(match_collectives([root, receiver], one_clock=False)) == 0
     assert len(match_collectives([root, receiver, receiver], one_clock=True)) == 0, "of three, one may wait for a third"
 

@@ -195,19 +195,6 @@ def test_a_pattern_that_is_none_keeps_the_last_view_and_says_why(widget: CountsE
     assert widget.find_text.value == "(a)", "what was typed can be mended"
 
 
-def test_a_pattern_that_explodes_keeps_the_last_view(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = f"x.cpp:{'a' * 60}! {TORCH}"
-    costs = {"exclusive": {name: 100}, "inclusive": {name: 100}}
-    empty: dict[str, dict[str, int]] = {"exclusive": {}, "inclusive": {}}
-    long = Counted(stats_of(costs, empty, 10, stmt="f", setup="pass"))
-    widget = compared(A=A, B=long).diff().explore()
-    before = shown(widget)
-    widget.transform("(a+)+$")
-    assert "it takes longer than 1 s" in widget.message.value
-    assert len(widget.steps) == 1
-    assert shown(widget) == before
-
-
 def test_the_selected_function_opens_its_callers_and_callees_in_place(widget: CountsExplorer) -> None:
     seen = []
     widget.observe(lambda change: seen.append(change["new"]), "selection")

@@ -478,7 +478,7 @@ class _Run:
 
     def _finished(self, result: bytes, engine: Engine) -> Comparison:
         """A result with the engine in its rows, and with functions and options as this process knows them."""
-        part = pickle.loads(result)
+        part: Comparison = pickle.loads(result)
         self.environments[engine.id] = part.environment
         task, place = self.task, EnginePlace(engine.id, engine.host, part.environment)
         bodies = [*task.bodies]  # each thread count has their order

@@ -142,9 +142,7 @@ class Server:
         what = "starting valgrind"
         if self._preloaded:
             what = f"starting valgrind with {', '.join(self._preloaded)}, which the code uses"
-        if lease.is_shared:
-            return f"{what}, once for all sessions"
-        return f"{what}, once in a session ({lease.why_alone})" if lease.why_alone else f"{what}, once in a session"
+        return f"{what}, once {'for all sessions' if lease.is_shared else 'in a session'}"
 
     def _look(self) -> None:
         """Has the server said that it is ready? Waits a little for it."""

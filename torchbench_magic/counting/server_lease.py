@@ -97,14 +97,12 @@ class Lease:
         directory: what it writes; private.
         began: when it was started (`time.monotonic`).
         is_shared: it may serve other kernels too.
-        why_alone: why not, where it was to.
         control, jobs: where it is told of a job, and takes its connection; None until it takes jobs.
     """
 
     def __init__(self, connection: socket.socket, keeper: subprocess.Popen[bytes] | None, idle: float) -> None:
         self._connection, self._keeper = connection, keeper
         self.is_shared = idle > 0
-        self.why_alone = ""
         self.control: socket.socket | None = None
         self.jobs: socket.socket | None = None
         try:
@@ -142,19 +140,14 @@ class Lease:
         """
         program, environment, path = path_of_valgrind(), counting_environment(), start_path()
         plan = {"path": path, "idle": idle, "listener": None, "kernel": None}
-        why_alone = ""
         if idle:
             folders = tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", "")
             words = [program, *folders, *valgrind_command(program, "", preloaded)]
-            try:
+            with contextlib.suppress(PermissionError):  # another user has taken the name
                 return cls._shared(start_digest(words, environment, path), plan, program, preloaded)
-            except PermissionError as error:
-                why_alone = str(error)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            lease = cls._of_new(ours, plan | {"idle": 0, "kernel": theirs.fileno()}, program, preloaded)
-        lease.why_alone = why_alone
-        return lease
+            return cls._of_new(ours, plan | {"idle": 0, "kernel": theirs.fileno()}, program, preloaded)
 
     @classmethod
     def _shared(cls, digest: str, plan: dict[str, Any], program: str, preloaded: Sequence[str]) -> Self:

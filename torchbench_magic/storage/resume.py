@@ -7,7 +7,7 @@ import math
 import re
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,14 @@ from torchbench_magic.process.values_between_runs import changes_of, same_values
 from torchbench_magic.results import Doubt
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.counted_rows import key_of_row
-from torchbench_magic.timing.identity import given_label, identifying_options, short_text, source_id, task_of
+from torchbench_magic.timing.identity import (
+    given_label,
+    identifying_options,
+    input_differences,
+    short_text,
+    source_id,
+    task_of,
+)
 from torchbench_magic.timing.samples import Subject
 
 from .records import encoded
@@ -39,8 +46,6 @@ _PLACE = {
     "usable_cores": "the number of usable cores",
 }
 _MOST = 3
-_DIGEST = re.compile(r" \([0-9a-f]{6}\)")
-"""Of what a text of `process.inputs.inputs_of` does not say in words."""
 
 
 def named_few(found: Sequence[str]) -> str:
@@ -65,10 +70,10 @@ def unlike_parts(
     """
     if found.partial:
         yield "it is not complete"
-    yield from _changes(*_places(found.environment, here), absent="not set")
+    yield from _changes(_places(found.environment, here), absent="not set")
     then, asked = options
     if then:
-        yield from _changes(*({f"option {n}": v for n, v in one.items() if n != "threads"} for one in options))
+        yield from _changes({f"option {n}": v for n, v in one.items() if n != "threads"} for one in options)
     else:
         yield "its options were not recorded"
     yield from _of_identity(wanted, found.subjects)
@@ -76,7 +81,8 @@ def unlike_parts(
         yield "`-t` was given in only one of the two runs"
 
 
-def _changes(then: Mapping[str, object], now: Mapping[str, object], absent: str | None = None) -> Iterator[str]:
+def _changes(both: Iterable[Mapping[str, object]], absent: str | None = None) -> Iterator[str]:
+    then, now = both
     for name in dict.fromkeys([*then, *now]):
         before, here = then.get(name, absent), now.get(name, absent)
         if before != here:
@@ -100,7 +106,7 @@ def _of_identity(wanted: Sequence[Subject], found: Sequence[Subject]) -> Iterato
         {"the list of alternatives": units.listed(_names(one)), "the list of threads": units.listed(_threads(one))}
         for one in (found, wanted)
     )
-    unlike = list(_changes(*named))
+    unlike = list(_changes(named))
     if not unlike and len(wanted) != len(found):
         unlike = ["its points were grouped differently"]
     if not unlike:
@@ -111,7 +117,7 @@ def _of_identity(wanted: Sequence[Subject], found: Sequence[Subject]) -> Iterato
 
 def _of_subject(then: Subject, now: Subject) -> Iterator[str]:
     yield from _changes(
-        *({"the label": given_label(s.label), "the sub-label": s.sub_label, "the env": s.env} for s in (then, now))
+        {"the label": given_label(s.label), "the sub-label": s.sub_label, "the env": s.env} for s in (then, now)
     )
     if (then.description, then.num_threads) != (now.description, now.num_threads):
         yield "its rows are in a different order"
@@ -134,14 +140,8 @@ def _of_inputs(then: Subject, now: Subject) -> Iterator[str]:
         yield "its inputs were not recorded"
         return
     given = dict(now.given)
-    changed = [name for name, text in then.given if given.get(name) != text]
-    for name in changed:
-        before, here = dict(then.given)[name], given.get(name, "not set")
-        what = _DIGEST.sub("", here)
-        if _DIGEST.sub("", before) == what:
-            yield f"`{name}` has other shapes, layers or hooks (it was {what}, and still is)"
-        else:
-            yield f"`{name}` was {before}, is {here}"
+    changed = input_differences(then.given, [(name, given.get(name, "not set")) for name, _ in then.given])
+    yield from changed.values()
     if not same_values(then.given_values, now.given_values or ()):
         words = list(changes_of(then.given_values, now.given_values, said=changed))
         yield from words or (() if changed else ("the code reads other values",))
