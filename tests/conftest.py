@@ -48,7 +48,7 @@ OWN_FOLDERS = {
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
     "TORCH_EXTENSIONS_DIR": "extensions",
     "XDG_CACHE_HOME": "cache",
-    "XDG_RUNTIME_DIR": "run",  # sockets of the processes that count
+    "XDG_RUNTIME_DIR": "run",  # part of the name under which sessions share a process that counts
 }
 """Variable -> its folder, new for each worker: nothing is shared with another worker, another run or the user."""
 
@@ -80,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["COLUMNS"] = "100"  # of texts that follow the terminal: workers of xdist have another width
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a script started pytest in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # what is started from here has it, too
-    root = tempfile.mkdtemp(prefix="tbm-")  # short: the path of a socket has at most 107 characters
+    root = tempfile.mkdtemp(prefix="tbm-")
     config.add_cleanup(lambda: shutil.rmtree(root, ignore_errors=True))
     for variable, name in OWN_FOLDERS.items():
         os.environ[variable] = os.path.join(root, name)

@@ -171,7 +171,7 @@ _FIRST = frozenset(
         *("events-lost", "lines-lost", "no-lines", "clock-set"),
         *("compiled-away", "not-run", "no-steps"),
         *("engine-lost", "engine-left-out", "engines-left-out", "process-died"),
-        *("rank-ended-early", "rank-not-back", "missing-ranks", "file-left-out"),
+        *("rank-not-back", "missing-ranks", "file-left-out"),
     )
 )
 """Kinds that say that a result is not, or not all of, what was asked for."""

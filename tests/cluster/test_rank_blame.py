@@ -211,18 +211,11 @@ def test_one_rank_alone_matches_nothing_and_leaves_nothing_out() -> None:
     assert (len(found), found.left_out) == (0, 0)
 
 
-def test_calls_of_some_ranks_are_matched_where_times_prove_the_group() -> None:
+def test_calls_of_some_ranks_are_not_matched_where_the_trace_does_not_tell_their_group() -> None:
     both = calls(*[("allreduce [3]", 100 * n, 100 * n + 20) for n in range(4)])
-    other = calls(*[("allreduce [3]", 100 * n + 9, 100 * n + 20) for n in range(4)])
     away = calls(*[("allreduce [7]", 100 * n + 50, 100 * n + 60) for n in range(4)])
-    found = match_collectives([both, away, other], one_clock=True)
-    assert found.index.tolist() == [[0, 1, 2, 3], [-1] * 4, [0, 1, 2, 3]]
-    assert found.arrival[2].tolist() == [9, 109, 209, 309]
-    assert found.arrival[1].tolist() == [ABSENT] * 4
-    assert found.left_out == 4, "those of the rank that is alone"
-    apart = calls(*[("allreduce [3]", 100 * n + 30, 100 * n + 40) for n in range(4)])
-    assert len(match_collectives([both, away, apart], one_clock=True)) == 0, "they do not overlap"
-    assert len(match_collectives([both, away, other], one_clock=False)) == 0
+    found = match_collectives([both, away, both], one_clock=True)
+    assert (len(found), found.left_out) == (0, 12)
 
 
 def test_what_goes_on_after_a_rank_has_ended_is_no_group_of_the_others() -> None:
@@ -251,7 +244,7 @@ def test_between_two_ranks_who_waits_in_a_broadcast_is_read_from_times() -> None
     found = match_collectives([root, receiver], one_clock=True)
     assert found.index.tolist() == [[0, 2], [0, 2]]
     assert found.sure.tolist() == [False, False], "clocks are not bounded by these"
-    assert match_collectives([root, receiver, away], one_clock=True).index.tolist() == [[0, 2], [0, 2], [-1, -1]]
+    assert len(match_collectives([root, receiver, away], one_clock=True)) == 0, "nothing tells that the two are a group"
     assert len(match_collectives([root, receiver], one_clock=False)) == 0
     assert len(match_collectives([root, receiver, receiver], one_clock=True)) == 0, "of three, one may wait for a third"
 

@@ -57,15 +57,6 @@ with profile() as own:
         dist.all_reduce(torch.ones(10))
 print("own events", len(own.events()) > 5)
 """
-LEAVES = """
-import sys, torch, torch.distributed as dist
-
-dist.init_process_group("gloo")
-for step in range(10):
-    if dist.get_rank() == 1 and step == 5:
-        sys.exit(0)
-    dist.all_reduce(torch.ones(10))
-"""
 
 
 def environment() -> dict[str, str]:
@@ -139,16 +130,6 @@ def test_a_script_with_a_profiler_of_its_own_keeps_it_and_the_recording_ends_the
     profile = load_ranks(folder / "traces")
     assert profile.collectives == 5
     assert [doubt.kind for doubt in profile.warnings] == ["gave-way"]
-
-
-@pytest.mark.slow
-def test_a_rank_that_leaves_without_an_error_is_named_before_those_that_it_took_along(folder: Path) -> None:
-    (folder / "script.py").write_text(LEAVES)
-    process = started(folder, "")
-    process.communicate()
-    assert process.returncode != 0
-    ended = load_ranks(folder / "traces").ended
-    assert re.match(r"Rank 1 ended first, at .*, without an error; rank 0 then failed with \w+, at", ended), ended
 
 
 @pytest.mark.slow

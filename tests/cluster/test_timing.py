@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +11,8 @@ import pytest
 
 from tests.timing.samples import HERE, lone, pair
 from torchbench_magic import load
-from torchbench_magic.cluster.on_engine import host_to_itself
 from torchbench_magic.cluster.timing import HostQueues, Share, join_engines
-from torchbench_magic.errors import Busy, InputError
+from torchbench_magic.errors import InputError
 from torchbench_magic.process.environment import EnginePlace, Environment
 from torchbench_magic.timing.across_runs import side_by_side
 from torchbench_magic.timing.comparison import Comparison
@@ -191,31 +186,12 @@ def test_where_all_measure_the_same_engines_of_a_host_take_turns() -> None:
     assert numbers(made.due()) == [(1, 1)]
 
 
-def test_the_work_of_an_engine_that_dies_is_the_next_of_another_one_of_its_host() -> None:
-    made = queues({0: "a", 1: "b", 2: "b"}, 2)
+def test_the_work_that_an_engine_died_over_is_left_over_and_another_of_its_host_does_the_rest() -> None:
+    made = queues({0: "a", 1: "a"}, 2)
     made.due()
-    made.finish(0)
-    made.lose(1)
-    assert numbers(made.due()) == [(2, 1)]
-
-
-def test_it_goes_to_another_host_where_its_own_has_none_left() -> None:
-    made = queues({0: "a", 1: "b"}, 2)
-    made.due()
-    made.lose(1)
-    assert made.due() == []
-    made.finish(0)
-    assert numbers(made.due()) == [(0, 1)]
-    assert made.at_work[0].lost == (1,)
-
-
-def test_what_has_ended_two_engines_is_left_over_and_the_rest_goes_on() -> None:
-    made = queues({0: "a", 1: "a", 2: "a"}, 2)
-    for engine in (0, 1):
-        assert numbers(made.due()) == [(engine, 0)]
-        made.lose(engine)
+    made.lose(0)
     assert [job.number for job in made.left_over] == [0]
-    assert numbers(made.due()) == [(2, 1)]
+    assert numbers(made.due()) == [(1, 1)]
 
 
 def test_an_engine_that_is_merely_unsuitable_costs_its_work_no_try() -> None:
@@ -241,62 +217,3 @@ def test_what_one_engine_alone_may_do_is_left_over_when_it_dies() -> None:
     made.lose(0)
     assert [job.number for job in made.left_over] == [0]
     assert numbers(made.due()) == [(1, 1)]
-
-
-# ==== host lock =======================================================================================================
-# One timing on a host at a time.
-
-
-HAS_FCNTL = pytest.mark.skipif(sys.platform == "win32", reason="there is no fcntl")
-HOLD = """
-import sys
-from torchbench_magic.cluster.on_engine import host_to_itself
-with host_to_itself():
-    print("held", flush=True)
-    sys.stdin.readline()
-"""
-
-
-class Clock:
-    """A clock that only waiting moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
-@pytest.mark.interpreter
-@HAS_FCNTL
-def test_another_process_waits_until_it_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    clock = Clock()
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD], env=os.environ | {"TMPDIR": str(tmp_path)}, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    ) as other:  # fmt: skip
-        assert other.stdout is not None
-        assert other.stdin is not None
-        assert other.stdout.readline() == "held\n"
-        said = "its host was measuring something else for 60 s"
-        with pytest.raises(Busy, match=said), host_to_itself(60, clock, clock.sleep):
-            raise AssertionError
-        assert clock.now > 60
-        other.stdin.write("\n")
-        other.stdin.close()
-        other.wait(20)
-        with host_to_itself(60, clock, clock.sleep):
-            pass
-    assert list(tmp_path.iterdir()) == [], "no file is made"
-
-
-@HAS_FCNTL
-def test_it_is_released_when_the_block_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    for _ in range(2):
-        with pytest.raises(ZeroDivisionError), host_to_itself(0):
-            raise ZeroDivisionError

@@ -209,7 +209,7 @@ def test_a_valgrind_that_cannot_run_is_told(tmp_path: Path, monkeypatch: pytest.
     stopped.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     server = Server()
-    with pytest.raises(MissingTool, match=r"cannot run on this system \(mmap: Operation not permitted\)"):
+    with pytest.raises(NotStarted, match=r"did not start: mmap: Operation not permitted"):
         server.start()
     assert not server.is_alive
 

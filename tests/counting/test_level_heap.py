@@ -198,7 +198,6 @@ def starting_without_valgrind(monkeypatch: pytest.MonkeyPatch, first: str = "") 
     monkeypatch.setattr(server_lease, "valgrind_command", plain)
     for home in (server_lease, client):
         monkeypatch.setattr(home, "path_of_valgrind", lambda: "valgrind")
-        monkeypatch.setattr(home, "check_valgrind_runs", lambda: None)
     return Server()
 
 

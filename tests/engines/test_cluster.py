@@ -19,12 +19,12 @@ import psutil
 import pytest
 
 from torchbench_magic.cluster import engines
-from torchbench_magic.cluster.engines import Answer, Asking, Cluster, Engine, Question, connected, probe, why_not
+from torchbench_magic.cluster.engines import Answer, Asking, Cluster, Engine, connected, probe, why_not
 from torchbench_magic.errors import InputError, MissingTool
 
 from .conftest import PROFILE, RunningCluster, one_more_engine
 
-SLEEP = Question("subprocess:check_call", {"args": ["sleep", "600"]})
+SLEEP = "subprocess:check_call", {"args": ["sleep", "600"]}
 
 
 def answers(asking: Asking) -> list[Answer]:
@@ -66,12 +66,12 @@ def test_an_engine_runs_a_function_of_the_package_and_what_it_prints_comes_back(
     with cluster.connected() as found:
         asking = Asking(found)
         for engine in probe(found):
-            asking.ask(engine, Question("torchbench_magic.units:count", {"value": engine.id + 1.0}))
+            asking.ask(engine, "torchbench_magic.units:count", {"value": engine.id + 1.0})
         assert sorted((each.engine.id, each.kind, each.value) for each in answers(asking)) == [
             (0, "value", "1"),
             (1, "value", "2"),
         ]
-        asking.ask(probe(found)[0], Question("builtins:print", {"sep": "", "end": "printed there"}))
+        asking.ask(probe(found)[0], "builtins:print", {"sep": "", "end": "printed there"})
         assert [each.stdout for each in answers(asking)] == ["printed there"]
 
 
@@ -79,7 +79,7 @@ def test_an_engine_runs_a_function_of_the_package_and_what_it_prints_comes_back(
 def test_what_the_function_raises_is_an_answer_in_one_line(cluster: RunningCluster) -> None:
     with cluster.connected() as found:
         asking = Asking(found)
-        asking.ask(probe(found)[1], Question("torchbench_magic.units:count", {"unknown": 1}))
+        asking.ask(probe(found)[1], "torchbench_magic.units:count", {"unknown": 1})
         (only,) = answers(asking)
     assert only.kind == "raised"
     assert only.said.startswith("ended with TypeError: count() got an unexpected keyword")
@@ -92,7 +92,7 @@ def test_a_busy_engine_is_told_and_an_interrupt_brings_it_back(
     with cluster.connected() as found:
         asking = Asking(found)
         first = probe(found)[0]
-        asking.ask(first, SLEEP)
+        asking.ask(first, *SLEEP)
         until_asleep(first.pid)
         with monkeypatch.context() as patched:
             patched.setattr(engines, "BUSY_AFTER", 0.1)
@@ -108,7 +108,7 @@ def test_an_engine_that_is_killed_in_mid_task_answers_that_it_died(cluster: Runn
         probed = probe(found)
         (third,) = [each for each in probed if each.pid == pid]
         for each in (probed[0], third):
-            asking.ask(each, SLEEP)
+            asking.ask(each, *SLEEP)
             until_asleep(each.pid)
         os.kill(pid, signal.SIGKILL)
         while not (came := asking.poll()):
@@ -144,36 +144,14 @@ def test_a_cluster_that_has_ended_is_told_in_one_line(
         pass
 
 
-@pytest.mark.slow
-def test_a_cluster_that_is_only_starting_is_waited_for(
-    cluster: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = f"profile_{PROFILE}/security/ipcontroller-client.json"
-    file, told = tmp_path / name, (cluster.ipython_dir / name).read_text()
-    file.parent.mkdir(parents=True)
-    file.write_text("")
-    writes = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda seconds: file.write_text(told))
-    monkeypatch.setattr(engines, "time", writes)
-    with connected(PROFILE, tmp_path) as found:
-        assert len(found.ids) == 2
-
-
-def test_a_broken_file_of_a_cluster_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = f"profile_{PROFILE}/security/ipcontroller-client.json"
-    file = tmp_path / name
+def test_a_broken_file_of_a_cluster_is_told_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / f"profile_{PROFILE}/security/ipcontroller-client.json"
     file.parent.mkdir(parents=True)
     for told in ("", '{"interface": "tcp', "\x00", "[]", "{}"):
-        waited = [0.0]
-        clock = SimpleNamespace(monotonic=lambda w=waited: w[0], sleep=lambda s, w=waited: w.append(w.pop() + s))
-        monkeypatch.setattr(engines, "time", clock)
         file.write_text(told)
-        with pytest.raises(InputError) as caught, connected(PROFILE, tmp_path):
+        with pytest.raises(InputError, match="does not answer") as caught, connected(PROFILE, tmp_path):
             pass
-        assert str(caught.value) == (
-            f"the cluster of --engines {PROFILE} left an empty or broken file, {name}."
-            f" Start one with: ipcluster start -n 2 --profile={PROFILE}"
-        ), told
-        assert 2.0 < waited[0] < 2.1, "so long it may be that its controller only begins"
+        assert "\n" not in str(caught.value)
 
 
 def test_of_several_clusters_of_a_profile_the_ids_are_named(tmp_path: Path) -> None:
@@ -206,7 +184,7 @@ def test_when_the_controller_has_ended_all_who_were_asked_have_died() -> None:
         client = SimpleNamespace(_config=config, _ssh=False, direct_view=lambda engine: view)
         asking = Asking(Cluster("made", client), clock=lambda: now[0])
         for number in (0, 1):
-            asking.ask(Engine(number, "ready", host="here"), SLEEP)
+            asking.ask(Engine(number, "ready", host="here"), *SLEEP)
         now[0] += 1
         assert asking.poll() == []
     assert asking.poll() == [], "it is looked for once a second"

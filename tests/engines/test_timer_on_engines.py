@@ -20,7 +20,7 @@ import torch
 import torchbench_magic
 from torchbench_magic.cell_body import Body
 from torchbench_magic.cluster import engines
-from torchbench_magic.cluster.engines import Asking, Question, probe
+from torchbench_magic.cluster.engines import Asking, probe
 from torchbench_magic.cluster.timing import compare_on_engines
 from torchbench_magic.errors import BodyError, InputError, Interrupted, MissingTool, OptionError
 from torchbench_magic.timing.comparison import Comparison
@@ -331,9 +331,7 @@ def test_a_busy_engine_is_a_row(cluster: RunningCluster, monkeypatch: pytest.Mon
     with cluster.connected() as found:
         asking = Asking(found)
         second = probe(found)[1]
-        asking.ask(
-            second, Question("subprocess:check_call", {"args": ["sh", "-c", f"touch '{there}'; exec sleep 600"]})
-        )
+        asking.ask(second, "subprocess:check_call", {"args": ["sh", "-c", f"touch '{there}'; exec sleep 600"]})
         try:
             until_exists(there)
             monkeypatch.setattr(engines, "BUSY_AFTER", 0.1)
@@ -354,7 +352,7 @@ OTHER_ENGINES = {
     ),
     "without the package": (
         "import sys\nsys.modules['torchbench_magic'] = None",
-        "ended with ModuleNotFoundError",
+        "has no torchbench_magic: install",
     ),
     "like the others": ("import sys\nsys.modules['decimal_of_ours'] = None", ""),
 }
@@ -387,30 +385,25 @@ def test_an_engine_that_cannot_serve_is_a_row_or_a_doubt_and_the_others_measure(
     told = sorted(
         doubt.text.partition(" did not measure: it ")[2] for doubt in shared.warnings if doubt.kind == "engine-left-out"
     )
-    # without the package is a spare of its host, which is not asked
-    assert [text[:12] for text in told] == ["has Python 3", "has no torch"]
+    assert [text[:13] for text in told] == ["has Python 3.", "has no torch.", "has no torchb"]
 
 
 @pytest.mark.slow
 def test_points_go_to_every_host_and_it_is_said_that_their_times_are_of_different_machines(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:
-    """The third engine tells another host's name; the lock of this host keeps the two apart all the same."""
-    note = f"import os, time\nopen({str(tmp_path / 'log')!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(0.005)"
+    """The third engine tells another host's name."""
+    note = "import time\ntime.sleep(0.005)"
     customize = "import socket\nsocket.gethostname = lambda: 'elsewhere'"
     with one_more_engine(cluster, tmp_path / "third", customize):
         found = measured({"a": note + "; n"}, sweep="n=[1, 2, 3, 4, 5, 6]")
     assert {s.place.host for s in found.subjects if s.place is not None} == {os.uname().nodename, "elsewhere"}
     assert found.frame["n"].tolist() == [1, 2, 3, 4, 5, 6], "in the order of the sweep"
     assert "several-hosts" in [doubt.kind for doubt in found.warnings]
-    pids = (tmp_path / "log").read_text().split()
-    changes = sum(one != other for one, other in itertools.pairwise(pids))
-    assert len({*pids}) == 2
-    assert changes < 6, "each point is measured without the other engine in between"
 
 
 @pytest.mark.slow
-def test_engines_that_die_hand_their_points_on_or_are_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engines_that_die_are_rows_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One cluster for all: each story ends some of its engines."""
     folder = tmp_path / "cluster"
     folder.mkdir()
@@ -418,17 +411,16 @@ def test_engines_that_die_hand_their_points_on_or_are_rows(tmp_path: Path, monke
         monkeypatch.setenv("IPYTHONDIR", str(own.ipython_dir))
         first_dies_at_its_second_point(tmp_path / "first")
         where_all_measure_the_same_the_dead_one_is_a_row(tmp_path / "second")
-        a_point_that_ends_two_engines_is_a_row()
-        with pytest.raises(BodyError, match=r"nothing was measured: engine 4 .*died"):
+        with pytest.raises(BodyError, match=r"nothing was measured: engine 2 .*died"):
             measured({"a": "os._exit(3)"}, setup="import os")
 
 
 def first_dies_at_its_second_point(mark: Path) -> None:
     once = f"import os\np = {str(mark)!r}\nif n == 2 and not os.path.exists(p): open(p, 'w'); os.kill(os.getpid(), 9)"
     found = measured({"a": "sum((1, n))"}, sweep="n=[1, 2, 3]", setup=once)
-    assert found.frame["n"].tolist() == [1, 2, 3]
-    assert (found.frame["samples"] == 8).all()
-    assert [s.place.engine for s in found.subjects if s.place is not None] == [0, 1, 1]
+    assert found.frame["n"].tolist() == [1, 3, 2]
+    assert found.frame["samples"].tolist() == [8, 8, 0]
+    assert [s.place.engine for s in found.subjects if s.place is not None] == [0, 1, 0]
     assert [doubt.text for doubt in found.warnings if doubt.kind == "engine-left-out"] == [
         f"engine 0 on {os.uname().nodename} did not measure to the end: it died."
     ]
@@ -444,15 +436,6 @@ def where_all_measure_the_same_the_dead_one_is_a_row(mark: Path) -> None:
         (1, "died"),
     ]
     assert found.frame["samples"].tolist() == [8, 8, 8, 0]
-
-
-def a_point_that_ends_two_engines_is_a_row() -> None:
-    found = measured({"a": "os._exit(3) if n == 1 else None"}, sweep="n=[1, 2]", setup="import os")
-    assert found.frame["n"].tolist() == [2, 1]
-    assert found.frame["samples"].tolist() == [8, 0]
-    places = [subject.place for subject in found.subjects if subject.place is not None]
-    assert [place.engine for place in places] == [4, 3]
-    assert places[1].why_not == "died"
 
 
 @pytest.mark.slow

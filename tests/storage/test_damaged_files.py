@@ -47,17 +47,6 @@ def test_a_trace_that_ends_in_the_middle_is_still_cut_off(tmp_path: Path) -> Non
         torchbench_magic.load_trace(tmp_path / "cut.json")
 
 
-def test_a_store_without_a_number_left_is_damaged_and_no_full_disk(tmp_path: Path) -> None:
-    path = tmp_path / "runs.sqlite"
-    lone(1e-3).save(path)
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE sqlite_sequence SET seq = ?", (2**63 - 1,))
-    connection.close()
-    with pytest.raises(StoreError, match=r"is damaged \(it has no number left for another record\)$"):
-        lone(2e-3).save(path)
-    assert len(torchbench_magic.load(path)) == 1
-
-
 def test_a_packed_trace_names_no_file(tmp_path: Path) -> None:
     profile_of_two_kernels().export_trace(tmp_path / "trace.json.gz")
     raw = (tmp_path / "trace.json.gz").read_bytes()

@@ -41,7 +41,7 @@ def path(tmp_path: Path) -> Path:
 # ---- what is admitted ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 def test_a_measurement_of_torch_comes_in(path: Path, protocol: int) -> None:
     before = measurement(where={"a": [1, 2.5, None, b"x", (True, "t")], "s": {1}})
     path.write_bytes(pickle.dumps(before, protocol))
@@ -208,11 +208,11 @@ def test_a_refusal_names_what_was_asked_for(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"raw_times": ["1"]}, "raw_times of a Measurement are not numbers"),
+        ({"raw_times": ["1"]}, "raw_times of a Measurement is a list, not "),
         ({"raw_times": "12"}, "raw_times of a Measurement is a str"),
         ({"number_per_run": 0}, "below 1"),
         ({"number_per_run": True}, "number_per_run of a Measurement is a bool"),
-        ({"task_spec": "f(x)"}, "holds a str where a record should be"),
+        ({"task_spec": "f(x)"}, "task_spec of a Measurement is a str"),
         ({"metadata": [1]}, "metadata of a Measurement is a list"),
     ],
     ids=str,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -11,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,8 +38,6 @@ class Engine:
         python: version, as "3.11.7".
         torch: version; None where there is none.
         package: version of torchbench_magic there; None where there is none.
-        load: 1-minute load average of its host; NaN where that is not known.
-        cores: processors that it may use.
     """
 
     id: int
@@ -51,8 +48,6 @@ class Engine:
     python: str = ""
     torch: str | None = None
     package: str | None = None
-    load: float = float("nan")
-    cores: int = 0
 
     @property
     def place(self) -> tuple[str, str]:
@@ -82,11 +77,6 @@ def boot_id() -> str:
     return proc_text("/proc/sys/kernel/random/boot_id").strip()
 
 
-def package_folder() -> str:
-    """Of torchbench_magic in this process."""
-    return str(Path(torchbench_magic.__file__).parent)
-
-
 # ---- cluster ---------------------------------------------------------------------------------------------------------
 # A running cluster of ipyparallel, by the name of its profile or by its id.
 #
@@ -96,8 +86,6 @@ def package_folder() -> str:
 _FILE = re.compile(r"ipcontroller-(?:(.+)-)?client\.json")
 _CONTROLLER_ANSWERS_WITHIN = 5.0
 """Seconds in which a controller answers; on one host it takes a tenth of one."""
-_WRITTEN_WITHIN = 2.0
-"""Seconds in which a controller that begins has written its file, which is there, but empty, for a moment."""
 
 
 class Cluster:
@@ -176,7 +164,6 @@ def connected(name: str, ipython_dir: str | os.PathLike[str] | None = None) -> I
         ) from None
     folder = Path(ipython_dir or os.environ.get("IPYTHONDIR") or Path.home() / ".ipython")
     file = _connection_file(name, folder)
-    _wait_until_written(name, file)
     try:
         client = ipyparallel.Client(str(file), ipython_dir=str(folder), timeout=_CONTROLLER_ANSWERS_WITHIN)
     except (OSError, TimeoutError, ValueError, TypeError, KeyError, ipyparallel.error.IPythonError) as error:
@@ -217,28 +204,6 @@ def _connection_file(name: str, folder: Path) -> Path:
     raise InputError(f"--engines {name}: no cluster of this profile or id runs. {_start(name)}")
 
 
-def _wait_until_written(name: str, file: Path) -> None:
-    """Until a cluster that starts just now has written all of its file.
-
-    Raises:
-        InputError: it never does.
-    """
-    until = time.monotonic() + _WRITTEN_WITHIN
-    while True:
-        try:
-            told = json.loads(file.read_text())
-        except OSError:
-            return  # it has ended meanwhile; connecting tells of it
-        except ValueError:
-            told = None
-        if isinstance(told, dict) and told:
-            return
-        if time.monotonic() > until:
-            short = "/".join(file.parts[-3:])
-            raise InputError(f"the cluster of --engines {name} left an empty or broken file, {short}. {_start(name)}")
-        time.sleep(0.02)
-
-
 def _clusters(profile: Path) -> Iterator[tuple[str, Path]]:
     """(id, what a client reads) of each; the id of a cluster that was started without one is empty."""
     for file in sorted(profile.glob("security/ipcontroller-*client.json")):
@@ -272,18 +237,14 @@ def answer(asked):
             boot = file.read().strip()
     except OSError:
         boot = ""
-    package = version("torchbench_magic")
-    if package is not None:
-        try:
-            import torchbench_magic
-            package = torchbench_magic.__version__
-        except Exception:
-            package = None
+    try:
+        import torchbench_magic
+        package = torchbench_magic.__version__
+    except Exception:
+        package = None
     return {
         "host": socket.gethostname(), "boot": boot, "pid": os.getpid(), "python": platform.python_version(),
         "torch": version("torch"), "package": package,
-        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan"),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
     }
 """
 
@@ -334,7 +295,7 @@ def _looked_at(engine: int, result: Any) -> Engine:
 
 
 def is_here(engine: Engine) -> bool:
-    """Whether it runs on this host with this Python, so that this package's folder serves it too."""
+    """Whether it runs on this host with this Python, so that modules beside the notebook serve it too."""
     return bool(engine.boot) and engine.boot == boot_id() and engine.python_minor == THIS_PYTHON
 
 
@@ -352,9 +313,9 @@ def why_not(engine: Engine, *, has_code: bool = False) -> str:
     if has_code and engine.python_minor != THIS_PYTHON:
         return f"has Python {engine.python_minor}, to which functions cannot be sent from Python {THIS_PYTHON}"
     own = torchbench_magic.__version__
-    if engine.package is None and not is_here(engine):
+    if engine.package is None:
         return f"has no torchbench_magic: install {own} there"
-    if engine.package not in (None, own):
+    if engine.package != own:
         return f"has torchbench_magic {engine.package}, not {own}: install the same there"
     return ""
 
@@ -375,26 +336,10 @@ _UNREACHABLE = "died, or can no longer be reached: the cluster's controller has 
 
 _RUN = """
 def answer(asked):
-    import importlib, importlib.util, os, sys
-
-    def own(name, folder):
-        if name in sys.modules or importlib.util.find_spec(name) is not None:
-            return importlib.import_module(name)
-        if not folder:
-            raise ModuleNotFoundError("there is no " + name)
-        spec = importlib.util.spec_from_file_location(
-            name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[name]
-            raise
-        return module
+    import importlib
 
     try:
-        package = own("torchbench_magic", asked["folder"])
+        package = importlib.import_module("torchbench_magic")
         if package.__version__ != asked["version"]:
             said = "has torchbench_magic %s, not %s: install the same there" % (package.__version__, asked["version"])
             return {"kind": "unsuitable", "said": said}
@@ -407,19 +352,6 @@ def answer(asked):
         kind = type(error).__name__
         return {"kind": "raised", "said": "ended with " + kind + (": " + line if line else "")}
 """
-
-
-@dataclass(frozen=True)
-class Question:
-    """What an engine is to run.
-
-    Attributes:
-        entry: a function of this package, ``torchbench_magic.cluster.on_engine:environment``.
-        arguments: plain values and bytes, by name; so must be what it returns.
-    """
-
-    entry: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -457,14 +389,18 @@ class Asking:
         self._under_way: dict[int, tuple[Engine, Any]] = {}
         self._looked = clock()
 
-    def ask(self, engine: Engine, question: Question) -> None:
-        """Begin. One question at a time each: the next waits for the answer to this one."""
+    def ask(self, engine: Engine, entry: str, arguments: Mapping[str, Any] | None = None) -> None:
+        """Begin. One question at a time each: the next waits for the answer to this one.
+
+        Args:
+            entry: a function of this package, ``torchbench_magic.cluster.on_engine:environment``.
+            arguments: plain values and bytes, by name; so must be what it returns.
+        """
         assert engine.id not in self._under_way
         asked = {
             "version": torchbench_magic.__version__,
-            "folder": package_folder() if is_here(engine) else "",
-            "entry": question.entry,
-            "arguments": dict(question.arguments),
+            "entry": entry,
+            "arguments": dict(arguments or {}),
         }
         self._under_way[engine.id] = engine, self._cluster.begin(engine.id, _RUN, asked)
 
@@ -502,9 +438,22 @@ class Asking:
         """Until an answer may have come."""
         time.sleep(seconds)
 
+    def answers(self) -> list[Answer]:
+        """Those of all that are pending; a Ctrl-C interrupts them."""
+        found: list[Answer] = []
+        try:
+            while self.pending:
+                hear_interrupt()
+                found += self.poll()
+                self.wait()
+        except KeyboardInterrupt:
+            self.interrupt()
+            raise
+        return found
+
     def interrupt(self, patience: float = _PATIENCE) -> list[Answer]:
         """Send SIGINT to all that are pending and take what they answer; who does not in ``patience`` s is ``lost``."""
-        self.signal(self.pending)
+        self._cluster.interrupt(engine.id for engine in self.pending)  # one in C++ code does not hear it by itself
         found: list[Answer] = []
         until = self._clock() + patience
         while self._under_way and self._clock() < until:
@@ -513,10 +462,6 @@ class Asking:
         found += [Answer(engine, "lost", said="did not come back") for engine, _ in self._under_way.values()]
         self._under_way.clear()
         return found
-
-    def signal(self, engines: tuple[Engine, ...]) -> None:
-        """SIGINT to these; one that waits in C++ code does not hear it by itself."""
-        self._cluster.interrupt(engine.id for engine in engines)
 
     def _answered(self, engine: Engine, result: Any) -> Answer:
         try:

@@ -1,4 +1,4 @@
-"""What an engine does: time one point under a lock on its host, and leave its own process as it was."""
+"""What an engine does: time one point, and leave its own process as it was."""
 
 from __future__ import annotations
 
@@ -6,58 +6,14 @@ import contextlib
 import os
 import pickle
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from torchbench_magic.errors import BodyError, Busy, Interrupted
+from torchbench_magic.errors import BodyError, Interrupted
 
 from .sent_names import folders_known, known_lines, unpack_names
-
-# ---- host_lock -------------------------------------------------------------------------------------------------------
-# One timing on a host at a time, whoever asked for it: a lock on the folder of temporary files; no file is made.
-
-PATIENCE = 60.0
-"""Seconds that a timing waits for another one: of a point that takes the 30 s of a slow comparison it is the next."""
-_AGAIN = 0.02
-
-
-@contextlib.contextmanager
-def host_to_itself(
-    patience: float = PATIENCE,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Iterator[None]:
-    """No other block of this kind runs on this host meanwhile; without `fcntl` (Windows) nothing is locked.
-
-    Raises:
-        Busy: another one held it for ``patience`` seconds.
-    """
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    folder = os.open(tempfile.gettempdir(), os.O_RDONLY)
-    try:
-        until = clock() + patience
-        while True:
-            try:
-                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if clock() > until:
-                    raise Busy(f"its host was measuring something else for {patience:.0f} s") from None
-                sleep(_AGAIN)
-        yield
-    finally:
-        os.close(folder)  # which unlocks it
-
-
-# ---- on_engine -------------------------------------------------------------------------------------------------------
-# What an engine does: time one point, and leave its own process as it was.
 
 LOCAL, AXIS = "local:", "point:"
 """What the names of the calling function, and those of a sweep's point, begin with on their way."""
@@ -80,7 +36,7 @@ class _Unsuitable(Exception):
 
 
 def time_point(
-    sent: bytes, names: bytes, texts: Mapping[str, str], point: bytes, folders: Sequence[str], patience: float
+    sent: bytes, names: bytes, texts: Mapping[str, str], point: bytes, folders: Sequence[str]
 ) -> dict[str, Any]:
     """Time one point.
 
@@ -90,23 +46,18 @@ def time_point(
         texts: file -> its text, of cells that the functions among them are of; `inspect.getsource` finds it.
         point: (axes, sub_label, marks), pickled; empty where there is no point.
         folders: where modules beside the notebook are.
-        patience: seconds to wait for other timings on this host.
 
     Returns:
         plain values: ``kind`` ``measured`` with ``result`` (a `Comparison`, pickled), ``raised`` with ``error``
-        (`sent_error`), ``interrupted`` with ``result`` where there is something, ``busy`` or ``unsuitable`` (a
-        variable cannot be made here) with ``said``.
+        (`sent_error`), ``interrupted`` with ``result`` where there is something, ``unsuitable`` (a variable cannot be
+        made here) with ``said``.
     """
     from torchbench_magic.process.sent_errors import sent_error
 
     lines = {file: text.splitlines(keepends=True) for file, text in texts.items()}
     try:
         with folders_known(folders), known_lines(lines), _put_back():
-            task = _task(sent, names, point)
-            with host_to_itself(patience):
-                return {"kind": "measured", "result": pickle.dumps(_timed(task), protocol=5)}
-    except Busy as busy:
-        return {"kind": "busy", "said": str(busy)}
+            return {"kind": "measured", "result": pickle.dumps(_timed(_task(sent, names, point)), protocol=5)}
     except _Unsuitable as unsuitable:
         return {"kind": "unsuitable", "said": str(unsuitable)}
     except Interrupted as stopped:

@@ -185,8 +185,6 @@ LONGER = 1 / 2
 of equal ranks one of them has the better core throughout, so that the other is late in 9 of 10 collectives; it computes
 up to 1.2 times as long, and up to 1.45 times where other processes load the machine. Which one it is changes from run
 to run, which no test within a run can see."""
-_MUCH = 0.05
-"""Of the span."""
 
 
 @dataclass(frozen=True, order=True)
@@ -299,11 +297,14 @@ def profile_of_ranks(runs: Sequence[RankRun], doubts: Sequence[Doubt] = ()) -> R
         backend=next((run.backend for run in runs if run.backend), ""),
         hosts=tuple(run.clock.host for run in runs),
         files=tuple(run.file for run in runs),
-        warnings=[*_of_the_ended(runs, matched, zero, span), *_doubts(runs, matched, clocks, span),
-                  *_of_the_unsplit(runs, matched, times, guilty.threshold), *doubts],
-        ended=_ending(runs, matched, zero, span),
+        warnings=[
+            *_doubts(runs, matched, clocks, span),
+            *_of_the_unsplit(runs, matched, times, guilty.threshold),
+            *doubts,
+        ],
+        ended=_ending(runs, zero, span),
         unnamed=unnamed,
-    )  # fmt: skip
+    )
 
 
 def _known_error(clocks: ClockBounds) -> float:
@@ -435,18 +436,11 @@ def _doubts(runs: Sequence[RankRun], matched: MatchedCollectives, clocks: ClockB
             f"not count for blame; {units.count(len(matched))} collectives were matched.",
             facts={"left_out": matched.left_out, "matched": len(matched)},
         )
-    if "collectives" in clocks.refused:
+    if clocks.is_contradiction:
         yield Doubt(
             "clocks-contradict",
             "The collectives contradict each other about the clocks (a clock was set during the run, or the traces are "
             "of different runs): which rank waited for which is unknown. Times of each rank are valid.",
-        )
-    elif clocks.refused:
-        known = "the same host name" if "host" in clocks.refused else "the recorded clocks"
-        yield Doubt(
-            "clocks-differ",
-            f"Ranks with {known} have clocks that disagree: collectives would end before all ranks arrive. The clocks "
-            "are aligned by the collectives instead.",
         )
     error = _known_error(clocks)
     if np.isfinite(error) and len(matched) and error > 0.05 * span:
@@ -466,9 +460,8 @@ def _of_the_unsplit(
     runs: Sequence[RankRun], matched: MatchedCollectives, times: Sequence[RankTimes], threshold: float
 ) -> Iterator[Doubt]:
     """Where so much is wait or transfer that a rank may hold the others up there."""
-    since, ended = _first_end(matched), _ended_at(runs, matched)
-    until = ended[1] if ended is not None else FOREVER
-    stood = [nanoseconds(without(within(each.unsplit, since, until), each.compute)) / 1e9 for each in times]
+    since = _first_end(matched)
+    stood = [nanoseconds(without(within(each.unsplit, since, FOREVER), each.compute)) / 1e9 for each in times]
     at = int(np.argmax(stood))
     if len(runs) > 1 and len(matched) and stood[at] > threshold:
         yield Doubt(
@@ -480,53 +473,13 @@ def _of_the_unsplit(
         )
 
 
-def _ended_at(runs: Sequence[RankRun], matched: MatchedCollectives) -> tuple[int, int, float] | None:
-    """(place, ns, seconds) of a rank whose events end while others stand in a collective that it never comes to, and
-    how long one of these stands there; None for no such rank. Where there are groups, the collective may be of one that
-    the rank is not in: then only an error tells."""
-    if any(run.gave_way for run in runs) or (any(run.grouped for run in runs) and not any(run.ended for run in runs)):
-        return None
-    at = min(range(len(runs)), key=lambda each: runs[each].end)
-    end = runs[at].end
-    stood = [0]
-    for other, run in enumerate(runs):
-        if other != at:
-            calls = np.concatenate([matched.unmatched(other, run.calls), run.others])
-            stood.append(nanoseconds(within(joined_stretches(calls[:, 0], calls[:, 1]), end, FOREVER)))
-    span = max(run.end for run in runs) - min(run.begin for run in runs)
-    return (at, end, max(stood) / 1e9) if max(stood) > _MUCH * span else None
-
-
-def _ending(runs: Sequence[RankRun], matched: MatchedCollectives, zero: int, span: float) -> str:
+def _ending(runs: Sequence[RankRun], zero: int, span: float) -> str:
     """Of a rank whose trace says that it failed, before all others that did."""
     failed = [(run.ended[1], run.ended[0], run.rank) for run in runs if run.ended is not None]
     if not failed:
         return ""
     at, error, rank = min(failed)
-    ended = _ended_at(runs, matched)
-    waited = ""
-    if ended is not None and ended[1] < at and runs[ended[0]].ended is None:
-        first, when = runs[ended[0]].rank, units.part_text((ended[1] - zero) / 1e9, span)
-        return (
-            f"Rank {first} ended first, at {when}, without an error; rank {rank} then failed with {error}, at"
-            f" {units.part_text((at - zero) / 1e9, span)}"
-        )
-    if ended is not None and runs[ended[0]].rank == rank:
-        waited = f"; the others waited {units.seconds_text(ended[2])} in collectives that it never reached"
-    return f"Rank {rank} ended early, at {units.part_text((at - zero) / 1e9, span)}, with {error}{waited}"
-
-
-def _of_the_ended(runs: Sequence[RankRun], matched: MatchedCollectives, zero: int, span: float) -> Iterator[Doubt]:
-    ended = _ended_at(runs, matched) if len(runs) > 1 else None
-    if ended is None:
-        return
-    at, end, stood = ended
-    yield Doubt(
-        "rank-ended-early",
-        f"The trace of rank {runs[at].rank} ends at {units.part_text((end - zero) / 1e9, span)}, and another rank "
-        f"then stands {units.seconds_text(stood)} in collectives without a counterpart, as for a rank that has ended.",
-        facts={"rank": runs[at].rank, "seconds": (end - zero) / 1e9, "waited": stood},
-    )
+    return f"Rank {rank} ended early, at {units.part_text((at - zero) / 1e9, span)}, with {error}"
 
 
 # ---- rank_insights ---------------------------------------------------------------------------------------------------

@@ -21,9 +21,7 @@ from .job_profile import FOREVER, joined_stretches, nanoseconds, without
 # they are. In the others (broadcast, send and receive, gather, scatter, reduce) some ranks wait for nobody. Between two
 # ranks times tell it: one that comes first and is still there when the other comes waits for it, and a root that leaves
 # before that waits for nobody. Among more, a rank may still be there because of a third one, so these do not count. A
-# collective of some of the ranks is matched within its group. NCCL's traces tell the group. gloo's do not: where only
-# some ranks make calls of a kind and shape, these are a group if each of the calls overlaps on all of them, as calls of
-# one collective must.
+# collective of some of the ranks is matched within its group where the trace tells the group: NCCL's do, gloo's do not.
 
 _KIND = re.compile("allreduce|allgather|reducescatter|alltoall|barrier|broadcast|gather|scatter|reduce|send|recv")
 _ONE_KIND = {"send": "sendrecv", "recv": "sendrecv"}
@@ -118,25 +116,18 @@ def match_collectives(
     for key in dict.fromkeys(key for each in places for key in each) if len(places) > 1 else ():
         members = [at for at, each in enumerate(places) if key in each]
         size = _told_size(key)
-        if size is not None and size != len(members):
-            continue  # the trace of a member is missing
-        found = [places[at][key] for at in members]
-        if size is None and grouped and len(members) == len(calls):
+        is_whole = len(members) == len(calls)
+        if size is None and (grouped or not is_whole):
             continue
+        if size not in (None, len(members)):
+            continue  # the trace of a member is missing
         if not _all_wait(key) and not (len(members) == 2 and one_clock):
             continue
-        mine = [calls[at] for at in members]
-        if len(members) < len(calls):
-            made = _of_a_group(mine, found, told=size is not None, one_clock=one_clock)
-            if size is None:  # a rank that has ended makes no calls either
-                until = min(int(each.end.max(initial=ABSENT)) for at, each in enumerate(calls) if at not in members)
-                made = [row for row in made if max(int(c.arrival[n]) for c, n in zip(mine, row, strict=True)) < until]
+        made = _matched(key, [calls[at] for at in members], [places[at][key] for at in members], one_clock=one_clock)
+        if is_whole:
+            rows += made
+        else:
             some += [_spread(row, members, len(calls)) for row in made]
-        elif len({len(each) for each in found}) == 1:
-            made = list(zip(*found, strict=True))
-            rows += made if _all_wait(key) else [row for row in made if _overlap(calls, row)]
-        elif one_clock:
-            rows += _overlapping(calls, found)
     rows.sort(key=lambda row: int(calls[0].arrival[row[0]]))
     some.sort(key=lambda row: max(int(calls[at].arrival[n]) for at, n in enumerate(row) if n >= 0))
     rows += some
@@ -169,19 +160,14 @@ def _taken(values: Ints, index: Ints, absent: int) -> Ints:
     return taken
 
 
-def _of_a_group(
-    calls: Sequence[CollectiveCalls], found: Sequence[list[int]], *, told: bool, one_clock: bool
+def _matched(
+    key: str, calls: Sequence[CollectiveCalls], found: Sequence[list[int]], *, one_clock: bool
 ) -> list[tuple[int, ...]]:
-    """The collectives of a part of the ranks: by their order if the group is ``told``, else only if times prove it."""
-    if len(calls) < 2:
-        return []
-    if len({len(each) for each in found}) == 1 and (told or not _all_wait(calls[0].key[found[0][0]])):
+    """The collectives of a key on the members of its group: by their order, else by their times."""
+    if len({len(each) for each in found}) == 1:
         made = list(zip(*found, strict=True))
-        return made if _all_wait(calls[0].key[found[0][0]]) else [row for row in made if _overlap(calls, row)]
-    if not one_clock:
-        return []
-    rows = _overlapping(calls, found)
-    return rows if told or all(len(rows) == len(each) for each in found) else []
+        return made if _all_wait(key) else [row for row in made if _overlap(calls, row)]
+    return _overlapping(calls, found) if one_clock else []
 
 
 def _places(keys: Iterable[str]) -> dict[str, list[int]]:
@@ -263,13 +249,11 @@ class Guilty:
     Attributes:
         rank: its place.
         threshold: seconds that its blame had to exceed.
-        waits: how many were looked at, see `THAT_COUNT`.
         beyond_chance: it is late again and again, and the others are not as often or as much.
     """
 
     rank: int
     threshold: float
-    waits: int
     beyond_chance: bool
 
 
@@ -327,7 +311,7 @@ def straggler_of(blame: Blame, span: float, error: float) -> Guilty:
     before = np.append(0.0, np.cumsum(every[longest])[:-1])[: len(longest)]
     seconds = blame.seconds[np.sort(longest[before < THAT_COUNT * every.sum()])]  # in the order of time
     lead = 2 * seconds[:, rank] - seconds.sum(axis=1)
-    return Guilty(rank, max(LEAST_SHARE * span, error), len(lead), _is_regular(lead))
+    return Guilty(rank, max(LEAST_SHARE * span, error), _is_regular(lead))
 
 
 def _is_regular(lead: Floats) -> bool:

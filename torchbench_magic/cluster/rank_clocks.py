@@ -42,12 +42,11 @@ class ClockBounds:
 
     Attributes:
         upper: int64 [ranks, ranks], ns: clock i minus clock j is at most ``upper[i, j]``.
-        refused: what was known beforehand and contradicts the collectives: ``host``, ``measured``, ``collectives``
-            (these contradict each other); empty for none.
+        is_contradiction: the collectives contradict each other.
     """
 
     upper: Ints
-    refused: tuple[str, ...] = ()
+    is_contradiction: bool = False
 
     @property
     def high(self) -> Ints:
@@ -87,14 +86,13 @@ def bounds_of_clocks(arrival: Ints, end: Ints, clocks: Sequence[RankClock]) -> C
             seen[i] = np.where(both, end[i] - arrival, FOREVER).min(axis=1)
     np.fill_diagonal(seen, 0)
     host, measured = _of_hosts(clocks), _measured(clocks)
-    for refused, known in (((), (host, measured)), (("host",), (measured,)), (("host", "measured"), ())):
+    for known in ((host, measured), (measured,), ()):
         closed = _closed(np.minimum.reduce([seen, *known]))
         if (np.diagonal(closed) >= 0).all():
-            unused = tuple(name for name in refused if (host if name == "host" else measured).min() < FOREVER)
-            return ClockBounds(closed, unused)
+            return ClockBounds(closed)
     nothing = np.full((ranks, ranks), FOREVER, dtype=np.int64)
     np.fill_diagonal(nothing, 0)
-    return ClockBounds(nothing, ("collectives",))
+    return ClockBounds(nothing, is_contradiction=True)
 
 
 def _closed(upper: Ints) -> Ints:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from types import CodeType
 from typing import Any
@@ -13,12 +12,13 @@ from torchbench_magic import units
 from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.errors import InputError, Interrupted
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, hear_interrupt
+from torchbench_magic.process.sent_errors import raised_there
 from torchbench_magic.profiling.options import ProfileOptions
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.results import Doubt
 from torchbench_magic.storage.records import PackedColumn, Record, encoded, profile_of, unpack_columns
 
-from .engines import Answer, Asking, Cluster, Engine, Question, is_here, probe, why_not
+from .engines import Answer, Asking, Cluster, Engine, is_here, probe, why_not
 from .job_profile import RankProfile
 from .rank_analysis import RankFacts, profile_of_ranks
 from .rank_clocks import RankClock
@@ -63,12 +63,14 @@ class RankOutcome:
     Attributes:
         profile: of the ranks that came back; None where none did.
         error: what ended it early, to be raised; None where all ran to their end.
+        lines: (file, line, function) that it came through on its rank; see `raise_at`.
         printed: by each rank; the profile, where there is one, has it too.
     """
 
     profile: RankProfile | None
     error: BaseException | None = None
     printed: Mapping[int, str] = field(default_factory=dict)
+    lines: Sequence[tuple[str, int, str]] = ()
 
 
 @dataclass
@@ -104,7 +106,7 @@ def profile_on_engines(cluster: Cluster, cell: RankCell, progress: Progress = NO
         hosts = {engine.place for engine in engines}
         for engine in engines:
             asked = {"rank": run.rank_of[engine.id], "world_size": run.world_size, "store": store}
-            asking.ask(engine, Question(f"{_MODULE}:run_rank", {**asked, "several_hosts": len(hosts) > 1}))
+            asking.ask(engine, f"{_MODULE}:run_rank", {**asked, "several_hosts": len(hosts) > 1})
         _follow(asking, run, progress)
     finally:
         if not asking.pending:
@@ -127,15 +129,6 @@ def _serving(cluster: Cluster, names: SentNames) -> tuple[list[Engine], list[Dou
     return fit, [Doubt("engines-left-out", f"The job had {ranks}, without engines that cannot serve: {left}.")]
 
 
-def _answers(asking: Asking) -> list[Answer]:
-    found: list[Answer] = []
-    while asking.pending:
-        hear_interrupt()
-        found += asking.poll()
-        asking.wait()
-    return found
-
-
 def _prepared(
     asking: Asking, engines: Sequence[Engine], cell: RankCell, names: SentNames
 ) -> dict[int, Mapping[str, Any]]:
@@ -155,14 +148,9 @@ def _prepared(
     }
     for at, engine in enumerate(engines):
         folders = list(names.folders) if is_here(engine) else []
-        asking.ask(engine, Question(f"{_MODULE}:prepare", {**asked, "folders": folders, "first": at == 0}))
+        asking.ask(engine, f"{_MODULE}:prepare", {**asked, "folders": folders, "first": at == 0})
     told = {}
-    try:
-        answers = _answers(asking)
-    except KeyboardInterrupt:
-        asking.interrupt()
-        raise
-    for answer in answers:
+    for answer in asking.answers():
         wrong = answer.said if answer.kind != "value" else answer.value["wrong"]
         if wrong:
             raise InputError(f"{answer.engine.title}: {wrong}")
@@ -234,7 +222,7 @@ def _end(cluster: Cluster, asking: Asking, engines: Sequence[Engine]) -> None:
         there = set(cluster.ids)
         for engine in some:
             if engine.id in there:
-                asking.ask(engine, Question(f"{_MODULE}:end_job"))
+                asking.ask(engine, f"{_MODULE}:end_job")
         until = time.perf_counter() + 5
         while asking.pending and time.perf_counter() < until:
             asking.poll()
@@ -249,13 +237,14 @@ def _outcome(run: _Run, names: SentNames, doubts: list[Doubt]) -> RankOutcome:
     profiles = {rank: _profile(answer.value["profile"]) for rank, answer in back.items()}
     facts = {rank: _facts(rank, run, answer) for rank, answer in back.items()}
     runs = {rank: run_of_profile(profile, facts[rank]) for rank, profile in profiles.items()}
-    ended, error = _ending(run)
-    doubts = [*_of_the_lost(run, doubts), *_of_the_changed(back.values())]
+    ended, error, lines = _ending(run)
+    doubts = _of_the_lost(run, doubts)
     whole = [each for each in runs.values() if each is not None]
     if not whole:
         if error is None:
             error = InputError(_why_nothing(profiles.values()))
-        return RankOutcome(None, error, {rank: each.stdout + each.stderr for rank, each in sorted(run.answers.items())})
+        said = {rank: each.stdout + each.stderr for rank, each in sorted(run.answers.items())}
+        return RankOutcome(None, error, said, lines)
     made = profile_of_ranks(whole, doubts)
     ranks = [each.rank for each in whole]
     printed = tuple(run.answers[rank].stdout + run.answers[rank].stderr for rank in ranks)
@@ -263,7 +252,7 @@ def _outcome(run: _Run, names: SentNames, doubts: list[Doubt]) -> RankOutcome:
     made = replace(made, files=(), profiles=of_ranks, printed=printed, ended=ended, sent=names.text)
     if isinstance(error, Interrupted):
         error.partial = made
-    return RankOutcome(made, error)
+    return RankOutcome(made, error, lines=lines)
 
 
 def _profile(told: Mapping[str, Any]) -> Profile:
@@ -283,80 +272,44 @@ def _facts(rank: int, run: _Run, answer: Answer) -> RankFacts:
     )  # fmt: skip
 
 
-def _ending(run: _Run) -> tuple[str, BaseException | None]:
-    """What ended the job early, in a sentence for the reader and as an exception; what came first is named."""
+def _ending(run: _Run) -> tuple[str, BaseException | None, Sequence[tuple[str, int, str]]]:
+    """What ended the job early, in a sentence for the reader, and as an exception with the lines that it came through;
+    what came first is named."""
     died = {rank: answer for rank, answer in run.answers.items() if answer.kind in ("died", "raised", "unsuitable")}
     if died:
         own_end = {rank: each for rank, each in died.items() if not any(text in each.said for text in _CONSEQUENCES)}
         rank, answer = min((own_end or died).items())
         text = f"Rank {rank} ended first: {answer.engine.title} {answer.said}"
-        return text, InputError(f"rank {rank}: {answer.engine.title} {answer.said}")
+        return text, InputError(f"rank {rank}: {answer.engine.title} {answer.said}"), ()
     if run.deadlock:
         seconds = min(told["seconds"] for told in run.deadlock.values())
         where = "; ".join(_said_wait(rank, told) for rank, told in sorted(run.deadlock.items()))
         ended = sorted(set(range(run.world_size)) - run.deadlock.keys())
         over = f"; rank{'s' if len(ended) > 1 else ''} {', '.join(map(str, ended))} had ended" if ended else ""
         text = f"Deadlock: for {units.seconds_text(seconds, digits=2)} no rank made progress: {where}{over}"
-        return text, InputError(f"d{text[1:]}; all ranks must call the same collectives in the same order")
+        return text, InputError(f"d{text[1:]}; all ranks must call the same collectives in the same order"), ()
+    if run.interrupted:
+        return "Interrupted: this is what the ranks did until then", Interrupted(), ()
     failed = {rank: each.value["error"] for rank, each in run.answers.items() if each.kind == "value"}
     failed = {rank: error for rank, error in failed.items() if error is not None}
-    if run.interrupted:
-        return "Interrupted: this is what the ranks did until then", Interrupted()
     if not failed:
-        return "", None
-    own = {rank: each for rank, each in failed.items() if not any(text in each["text"] for text in _CONSEQUENCES)}
+        return "", None, ()
+    own = {rank: each for rank, each in failed.items() if not any(text in each["sent"][2] for text in _CONSEQUENCES)}
     rank, first = min((own or failed).items(), key=lambda item: item[1]["when"])
-    line = (first["text"].splitlines() or [""])[0]
-    line += _hint(line)
-    said = first["kind"] + (f": {line}" if line else "")
+    _, kind, text, lines = first["sent"]
+    line = (text.splitlines() or [""])[0]
     at = f" at `{first['place']}`" if first["place"] else ""
-    return f"Rank {rank} failed first{at}: {said}", _as_exception(rank, first)
-
-
-def _hint(text: str) -> str:
-    """What to do, where torch's own words do not say it."""
-    known = "default process group twice" in text
-    return " (the group is there already: leave `init_process_group` out of the cell)" if known else ""
-
-
-def _as_exception(rank: int, told: Mapping[str, Any]) -> BaseException:
-    """The user's exception as far as it is one of Python's own, with the rank's traceback as a note."""
-    kind = getattr(builtins, told["kind"], None)
-    text = f"rank {rank}: {told['text']}{_hint(told['text'])}"
-    if isinstance(kind, type) and issubclass(kind, Exception):
-        try:
-            made: Exception = kind(text)
-        except TypeError:  # it takes more than a text
-            made = RuntimeError(f"rank {rank}: {told['kind']}: {told['text']}")
-    else:
-        made = RuntimeError(f"rank {rank}: {told['kind']}: {told['text']}")
-    lines = f"{told['lines'].rstrip()}{_hint(told['text'])}".splitlines()
-    shown = [f"rank {rank}, {line}" if at == 0 else line for at, line in enumerate(lines)]
-    made.add_note("\n".join(shown))
-    # the frames of this process say nothing of what happened there: IPython asks an exception for its own traceback
-    vars(made)["_render_traceback_"] = lambda: shown
-    return made
+    error = raised_there(*first["sent"]).error
+    if not isinstance(error, Exception):  # such as SystemExit, which would end the session
+        error = RuntimeError(f"{kind}: {text}")
+    error.add_note(f"Raised on rank {rank} (--engines).")
+    return f"Rank {rank} failed first{at}: {kind}{f': {line}' if line else ''}", error, lines
 
 
 def _why_nothing(profiles: Iterable[Profile]) -> str:
     if any(doubt.kind == "events-lost" for profile in profiles for doubt in profile.warnings):
         return "the cell starts a torch profiler of its own, which takes the events from this one: leave it out"
     return "the cell runs no torch operation on any rank: there is nothing to compare"
-
-
-def _of_the_changed(answers: Iterable[Answer]) -> Iterator[Doubt]:
-    """Of tensors and modules of the notebook that the cell changed where it ran."""
-    names = sorted({name for answer in answers for name in answer.value["changed"]})
-    if names:
-        said = ", ".join(f"`{name}`" for name in names)
-        again = "copy is unchanged and is" if len(names) == 1 else "copies are unchanged and are"
-        yield Doubt(
-            "changed-on-engines",
-            f"The cell changed {said} on the engines. The notebook's own {again} sent again with the next cell"
-            " that reads it.",
-            f"To keep the engines' version, give it another name in the cell: `trained = {names[0]}`.",
-            {"names": names},
-        )
 
 
 def _of_the_lost(run: _Run, doubts: Sequence[Doubt]) -> list[Doubt]:

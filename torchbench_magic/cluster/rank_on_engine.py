@@ -12,7 +12,6 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,13 +22,13 @@ from typing import Any
 from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.errors import OptionError, TorchBenchError
 from torchbench_magic.process.code import CompiledBody, compile_body, globals_assigned
-from torchbench_magic.process.frame_owner import without_own_frames
 from torchbench_magic.process.interrupts import NO_PROGRESS, interrupts_held
+from torchbench_magic.process.sent_errors import sent_error
 from torchbench_magic.process.torch_import import import_torch
 from torchbench_magic.storage.records import decoded, pack_columns, profile_record
 
 from .rank_recording import clock_against_rank_0
-from .sent_names import folders_known, known_cells, sent_versions, unpack_names
+from .sent_names import folders_known, known_cells, unpack_names
 
 # ---- gloo_sockets ----------------------------------------------------------------------------------------------------
 # The connections of a process group over gloo: closed, they end the collectives that stand in them.
@@ -109,9 +108,6 @@ class WaitingWatch:
     Args:
         text_of: file -> its cell.
         sockets: of the group that was made for this job.
-
-    Attributes:
-        has_freed: the connections were shut down.
     """
 
     def __init__(self, text_of: Callable[[str], CellText | None], sockets: GlooSockets) -> None:
@@ -119,7 +115,6 @@ class WaitingWatch:
         self._main = threading.get_ident()
         self._thread = threading.Thread(target=self._watch, name="torchbench waiting", daemon=True)
         self._told: tuple[str, str] | None = None
-        self.has_freed = False
 
     def __enter__(self) -> WaitingWatch:
         self._read, self._write = os.pipe()
@@ -157,7 +152,6 @@ class WaitingWatch:
 
     def _free(self) -> None:
         if not self._ended.wait(_STILL_WAITS) and self._place() is not None:
-            self.has_freed = True
             self._sockets.shut()
 
     def _place(self) -> tuple[str, str] | None:
@@ -216,7 +210,6 @@ class _Job:
         names: globals of the cell.
         folder: made for the store of the group; empty for none.
         made_group: the process group is ours.
-        sent: those of the names that came from the notebook.
     """
 
     asked: Mapping[str, Any]
@@ -225,7 +218,6 @@ class _Job:
     folder: str = ""
     made_group: bool = False
     sockets: GlooSockets = field(default_factory=GlooSockets)
-    sent: frozenset[str] = frozenset()
 
 
 _job: list[_Job] = []
@@ -253,11 +245,10 @@ def prepare(**asked: Any) -> dict[str, Any]:
             raise OptionError("torch has no torch.distributed here")
         with folders_known(asked["folders"]), known_cells(asked["cells"]):
             names = unpack_names(asked["names"])
-        sent = frozenset(names)
         for name, value in _own_names().items():
             names.setdefault(name, value)
         body = Body(**asked["body"])
-        job = _Job(asked, compile_body(body, flags=asked["flags"]), names, sent=sent)
+        job = _Job(asked, compile_body(body, flags=asked["flags"]), names)
     except TorchBenchError as error:
         return {**told, "wrong": str(error)}
     if distributed.is_initialized():
@@ -286,9 +277,8 @@ def run_rank(*, rank: int, world_size: int, store: Mapping[str, Any], several_ho
         store: ``folder``, or ``address`` and ``port``, of the group that is to be made; empty for the user's own.
 
     Returns:
-        ``profile`` (header and packed tables), ``backend``, ``clock``, ``error`` (``kind text lines when freed``),
-        ``grouped``, whether there were groups of some ranks, and ``changed``, names whose sent tensors are no longer
-        what they were.
+        ``profile`` (header and packed tables), ``backend``, ``clock``, ``error`` (``sent place when``), and
+        ``grouped``, whether there were groups of some ranks.
     """
     (job,) = _job
     try:
@@ -314,13 +304,11 @@ def _ran(
     clock = clock_against_rank_0(rank, world_size) if several_hosts and backend == "gloo" else None
     job.names.update(rank=rank, world_size=world_size)
     job.names.setdefault("__name__", "__main__")
-    groups, before = _groups_made(), sent_versions(job.names, job.sent)
-    with WaitingWatch(text_of, job.sockets) as watch:
+    groups = _groups_made()
+    with WaitingWatch(text_of, job.sockets):
         _warm_up()
         distributed.barrier()  # profilers start at different moments
-        told = {**_profiled(job, text_of, watch), "backend": backend, "clock": clock}
-    now = sent_versions(job.names, job.sent)
-    told["changed"] = [name for name, version in before.items() if name in now and now[name] != version]
+        told = {**_profiled(job, text_of), "backend": backend, "clock": clock}
     return {**told, "grouped": _groups_made() > groups or len(getattr(_world(), "pg_map", ())) > 1}
 
 
@@ -357,14 +345,14 @@ def _warm_up() -> None:
     make_ready(NO_PROGRESS)
 
 
-def _profiled(job: _Job, text_of: _Texts, watch: WaitingWatch) -> dict[str, Any]:
+def _profiled(job: _Job, text_of: _Texts) -> dict[str, Any]:
     from torchbench_magic.profiling.profiler import Asked, profile_body
 
     options = decoded(job.asked["options"])
     outcome = profile_body(job.code, Asked(options=options, namespace=job.names, cells=text_of))
     error = None
     if outcome.error is not None:
-        error = _error(outcome.error, text_of, freed=watch.has_freed)
+        error = _error(outcome.error, text_of)
     elif job.asked["shows_value"] and outcome.value is not None:
         sys.stdout.write(f"{_text(outcome.value)}\n")
     record = profile_record(outcome.profile)
@@ -380,23 +368,14 @@ def _text(value: object) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
 
 
-def _error(error: BaseException, text_of: _Texts, *, freed: bool) -> dict[str, Any]:
-    """What ended the cell: its type, its text, the line of the cell, its traceback."""
-    shown = without_own_frames(error.__traceback__)
-    place = ""
-    for frame, line in traceback.walk_tb(shown):
-        cell = text_of(frame.f_code.co_filename)
+def _error(error: BaseException, text_of: _Texts) -> dict[str, Any]:
+    """What ended the cell, the line of the cell, and when."""
+    sent, place = sent_error(error), ""
+    for file, line, _ in sent[3]:
+        cell = text_of(file)
         if cell is not None:
             place = f"{cell.label}:{cell.visible_line(line)}"
-    lines = "".join(traceback.format_exception(type(error), error, shown))
-    return {
-        "kind": type(error).__name__,
-        "text": str(error),
-        "place": place,
-        "lines": lines,
-        "when": time.time(),
-        "freed": freed,
-    }
+    return {"sent": sent, "place": place, "when": time.time()}
 
 
 def _free_the_others(job: _Job) -> None:

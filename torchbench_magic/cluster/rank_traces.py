@@ -22,6 +22,7 @@ from torchbench_magic.arrays import Ints
 from torchbench_magic.errors import TraceError
 from torchbench_magic.files import TRACE, path_of, whole_file
 from torchbench_magic.printable import printable
+from torchbench_magic.profiling.chrome_trace import CATEGORIES
 from torchbench_magic.profiling.kineto import collector_paused
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.segments import ancestors, nest
@@ -58,22 +59,23 @@ _LINE = re.compile(r"(.+?\.py):(\d+)\b")
 
 @dataclass
 class RankColumns:
-    """Events as they come: ``ops`` (name, thread, start, end), ``frames`` the same; ``work`` (key, start, end)."""
+    """Events as they come.
+
+    Attributes:
+        names, keys: each with its number.
+        numbers: ``ops``, ``frames``, ``lines`` and ``device`` (name, thread, start, end); ``calls``, ``host_work`` and
+            ``device_work`` (key, start, end); ``steps`` and ``spans`` (start, end).
+    """
 
     names: dict[str, int] = field(default_factory=dict)
     keys: dict[str, int] = field(default_factory=dict)
-    ops: array[int] = field(default_factory=lambda: array("q"))
-    frames: array[int] = field(default_factory=lambda: array("q"))
-    lines: array[int] = field(default_factory=lambda: array("q"))
-    calls: array[int] = field(default_factory=lambda: array("q"))
-    host_work: array[int] = field(default_factory=lambda: array("q"))
-    device_work: array[int] = field(default_factory=lambda: array("q"))
-    device: array[int] = field(default_factory=lambda: array("q"))
-    spans: array[int] = field(default_factory=lambda: array("q"))
-    steps: array[int] = field(default_factory=lambda: array("q"))
+    numbers: dict[str, array[int]] = field(default_factory=lambda: defaultdict(lambda: array("q")))
+
+    def table(self, name: str, width: int) -> Ints:
+        return np.array(self.numbers[name], dtype=np.int64).reshape(-1, width)
 
     def take(self, events: Iterable[Mapping[str, Any]]) -> None:
-        names = self.names
+        names, numbers = self.names, self.numbers
         for event in events:
             if event.get("ph") != "X":
                 continue
@@ -84,24 +86,24 @@ class RankColumns:
             except (KeyError, TypeError, ValueError, OverflowError):
                 continue
             if category == "cpu_op":
-                self.ops.extend((names.setdefault(name, len(names)), _thread(event), start, end))
+                numbers["ops"].extend((names.setdefault(name, len(names)), _thread(event), start, end))
                 if name.startswith("c10d::") and (kind := kind_of_collective(name)):
-                    self.calls.extend((self._key(kind, event), start, end))
+                    numbers["calls"].extend((self._key(kind, event), start, end))
             elif category == "python_function":
                 if is_own_frame(name):
-                    self.frames.extend((names.setdefault(name, len(names)), _thread(event), start, end))
+                    numbers["frames"].extend((names.setdefault(name, len(names)), _thread(event), start, end))
             elif category == "cell_line":
-                self.lines.extend((names.setdefault(name, len(names)), _thread(event), start, end))
+                numbers["lines"].extend((names.setdefault(name, len(names)), _thread(event), start, end))
             elif category in _ON_DEVICE:
                 if category == "kernel" and _DEVICE_WORK.match(name):
-                    self.device_work.extend((self._key(kind_of_collective(name), event), start, end))
+                    numbers["device_work"].extend((self._key(kind_of_collective(name), event), start, end))
                 else:
-                    self.device.extend((names.setdefault(name, len(names)), _thread(event), start, end))
+                    numbers["device"].extend((names.setdefault(name, len(names)), _thread(event), start, end))
             elif category == "user_annotation":
                 if _HOST_WORK.match(name):
-                    self.host_work.extend((self._key(kind_of_collective(name), event), start, end))
+                    numbers["host_work"].extend((self._key(kind_of_collective(name), event), start, end))
                 else:
-                    (self.steps if name.startswith("ProfilerStep") else self.spans).extend((start, end))
+                    numbers["steps" if name.startswith("ProfilerStep") else "spans"].extend((start, end))
 
     def _key(self, kind: str, event: Mapping[str, Any]) -> int:
         """``kind shapes group``, the group's size last; empty for what is no collective."""
@@ -140,11 +142,11 @@ def read_rank(path: Path) -> RankRun:
 
 def run_of_columns(columns: RankColumns, facts: RankFacts) -> RankRun | None:
     """The rank of which these are the events; None where no operation of torch is among them."""
-    ops, device = _table(columns.ops, 4), _table(columns.device, 4)
-    host_work, device_work = _table(columns.host_work, 3), _table(columns.device_work, 3)
-    steps = _table(columns.steps, 2)
-    every = [each[:, -2:] for each in (ops, device, host_work, device_work, steps, _table(columns.spans, 2))]
-    moments = np.concatenate([*every, _table(columns.frames, 4)[:, -2:], _table(columns.lines, 4)[:, -2:]])
+    ops, device = columns.table("ops", 4), columns.table("device", 4)
+    host_work, device_work = columns.table("host_work", 3), columns.table("device_work", 3)
+    steps = columns.table("steps", 2)
+    every = [each[:, -2:] for each in (ops, device, host_work, device_work, steps, columns.table("spans", 2))]
+    moments = np.concatenate([*every, columns.table("frames", 4)[:, -2:], columns.table("lines", 4)[:, -2:]])
     if not len(ops) and not len(device):
         return None
     names, keys = list(columns.names), list(columns.keys)
@@ -155,7 +157,7 @@ def run_of_columns(columns: RankColumns, facts: RankFacts) -> RankRun | None:
             mine = device[device[:, 0] == at]
             rows[names[at], "device"] = (len(mine), int((mine[:, 3] - mine[:, 2]).sum()))
     wanted = np.array([bool(key) and not key.endswith(_ALONE) for key in keys] + [False])
-    calls, others = _calls(_table(columns.calls, 3), host_work, device_work, keys, wanted)
+    calls, others = _calls(columns.table("calls", 3), host_work, device_work, keys, wanted)
     ended = None if facts.ended is None else (facts.ended[0], facts.ended[1] - facts.base)
     run = RankRun(
         **{**vars(facts), "base": 0, "ended": ended},
@@ -201,10 +203,6 @@ def _ended(name: object, ns: object) -> tuple[str, int] | None:
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _table(flat: array[int], width: int) -> Ints:
-    return np.array(flat, dtype=np.int64).reshape(-1, width)
 
 
 def _with_any(steps: Ints, start: Ints) -> int:
@@ -273,7 +271,7 @@ def _has_groups(info: Mapping[str, Any]) -> bool:
 def _places(columns: RankColumns, names: list[str], since: int) -> dict[CodePlace, int]:
     """ns in each line, or else function, of the user's, without what it calls that is the user's too; ``since`` the
     first collective: what comes before it is the start of the job, which differs between ranks and is not blamed."""
-    table = _table(columns.lines if len(columns.lines) else columns.frames, 4)
+    table = columns.table("lines" if columns.numbers["lines"] else "frames", 4)
     table = table[table[:, 3] > since]
     table[:, 2] = np.maximum(table[:, 2], since)
     found: Counter[CodePlace] = Counter()
@@ -304,14 +302,6 @@ def _place(name: str) -> CodePlace:
 # ---- live_events -----------------------------------------------------------------------------------------------------
 # A rank that was profiled on an engine as a `RankRun`: from the columns of its profile, without a file between.
 
-_CATEGORIES = {
-    "op": "cpu_op",
-    "range": "user_annotation",
-    "kernel": "kernel",
-    "memcpy": "gpu_memcpy",
-    "memset": "gpu_memset",
-}
-
 
 def run_of_profile(profile: Profile, facts: RankFacts) -> RankRun | None:
     """The rank of ``profile``, which was recorded with ``shapes``; None where it ran no operation of torch."""
@@ -333,12 +323,15 @@ def _events(trace: Trace) -> Iterator[dict[str, Any]]:
     for name, kind, start, duration, track, inputs in zip(
         *(trace.events[each].tolist() for each in names), strict=True
     ):
-        category = _CATEGORIES.get(KINDS[kind])
-        if category is not None:
-            yield {
-                "ph": "X", "cat": category, "name": trace.names[name], "tid": track, "ts": start / 1000,
-                "dur": duration / 1000, "args": {"Input Dims": shapes[inputs]} if inputs >= 0 else {},
-            }  # fmt: skip
+        args = {"Input Dims": shapes[inputs]} if inputs >= 0 else {}
+        yield _event(CATEGORIES[KINDS[kind]], trace.names[name], track, start, duration, args)
+
+
+def _event(
+    category: str, name: str, thread: int, start: int, duration: int, args: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    times = {"ts": start / 1000, "dur": duration / 1000}
+    return {"ph": "X", "cat": category, "name": name, "tid": thread, **times, "args": args or {}}
 
 
 def _shapes(text: str) -> list[Any]:
@@ -376,10 +369,7 @@ def _lines(profile: Profile, trace: Trace) -> Iterator[dict[str, Any]]:
         stays.thread.tolist(), stays.node.tolist(), stays.start.tolist(), stays.end.tolist(), strict=True
     ):
         if labels[node]:
-            yield {
-                "ph": "X", "cat": "cell_line", "name": labels[node], "tid": thread, "ts": start / 1000,
-                "dur": (end - start) / 1000,
-            }  # fmt: skip
+            yield _event("cell_line", labels[node], thread, start, end - start)
 
 
 # ---- merging ---------------------------------------------------------------------------------------------------------

@@ -170,10 +170,6 @@ def _sentence(profile: RankProfile) -> str:
         why = why if profile.collectives < 2 else "how their clocks differ is unknown"
         return f"Which rank delays the others is unknown: {why}"
     facts = {doubt.kind: doubt.facts for doubt in profile.warnings}
-    if (gone := facts.get("rank-ended-early")) is not None:
-        when, stood = (units.part_text(float(str(gone[name])), profile.span) for name in ("seconds", "waited"))
-        then = f"then another rank spends {stood} in collectives, as if waiting for it"
-        return f"Rank {gone['rank']} ends at {when}, and {then}"
     if (unsplit := facts.get("wait-or-transfer")) is not None:
         stood = units.part_text(float(str(unsplit["seconds"])), profile.span)
         return (

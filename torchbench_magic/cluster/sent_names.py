@@ -18,7 +18,7 @@ from torchbench_magic import units
 from torchbench_magic.cell_body import CellText
 from torchbench_magic.errors import BodyError
 from torchbench_magic.process.code import codes_within, names_looked_up
-from torchbench_magic.process.object_contents import has_values, memory_of, shape_of
+from torchbench_magic.process.object_contents import memory_of
 from torchbench_magic.process.send import (
     CannotTravel,
     by_value,
@@ -209,34 +209,6 @@ def unpack_names(data: bytes) -> dict[str, Any]:
             raise BodyError(f"`{name}` cannot be made on the engine ({type(error).__name__}: {why})") from error
     shared.update(values)
     return shared
-
-
-def sent_versions(names: Mapping[str, Any], sent: Iterable[str]) -> dict[str, str]:
-    """On the engine: name -> what differs where the tensors of the sent value, a tensor or a module, have changed."""
-    return {name: told for name in sorted(sent) if name in names and (told := _version(names[name]))}
-
-
-def _version(value: Any) -> str:
-    import torch
-
-    if isinstance(value, torch.nn.Module):
-        held = [*value.parameters(), *value.buffers()]
-    else:
-        held = [value] if isinstance(value, torch.Tensor) else []
-    return " ".join(map(_state, held))
-
-
-def _state(tensor: Any) -> str:
-    """How often it was changed in place, and the sum of its values: a fused optimizer's step is not counted."""
-    import torch
-
-    if not has_values(tensor):
-        return str(shape_of(tensor))
-    count = 0 if tensor.is_inference() else tensor._version
-    tensor = tensor.detach()
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_complex():
-        return f"{count} {shape_of(tensor)}"
-    return f"{count} {float(tensor.sum(dtype=torch.float64))!r}"
 
 
 @contextlib.contextmanager

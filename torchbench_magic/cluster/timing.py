@@ -1,8 +1,7 @@
 """Timing on the engines of a cluster: who measures what next, points as questions, one result of several.
 
 The way of a run: `compare_on_engines` -> `HostQueues` (who measures what next) -> `SentPoints` (one point as a
-question) -> on the engine `cluster.on_engine.time_point` -> `EngineRows` (which engine a row is of) -> one result of
-several (`join_engines`).
+question) -> on the engine `cluster.on_engine.time_point` -> one result of several (`join_engines`).
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ import os
 import pickle
 import sys
 import time
-from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from torchbench_magic.cpp.run import SnippetTask
@@ -37,8 +35,8 @@ from torchbench_magic.timing.verdict import ONE_WINDOW, RUNS, SPAN, Single, Unpa
 from torchbench_magic.timing.warnings import doubts_of, is_held_up, is_load_known
 from torchbench_magic.units import seconds_text
 
-from .engines import Answer, Asking, Cluster, Engine, Question, connected, is_here, probe, why_not
-from .on_engine import AXIS, LOCAL, MAKE, PATIENCE
+from .engines import Answer, Asking, Cluster, Engine, connected, is_here, probe, why_not
+from .on_engine import AXIS, LOCAL, MAKE
 from .sent_names import SentNames, pack_names
 
 # ---- joined_engines --------------------------------------------------------------------------------------------------
@@ -153,9 +151,6 @@ def _kind(place: EnginePlace) -> tuple[str, ...]:
 # Two engines of one host that time at once make products on two threads two to three times slower, so a host has one
 # engine at work at a time. The others of it take over where that one dies.
 
-MOST_LOST = 2
-"""Engines that one piece of work may lose; then it is the code that ends them."""
-
 
 @dataclass(frozen=True)
 class Share:
@@ -164,15 +159,12 @@ class Share:
     Attributes:
         number: of the point; where all engines measure the same, of the engine.
         engine: the only one that may do it; None: any.
-        lost: engines that died over it.
     """
 
     number: int
     engine: int | None = None
-    lost: tuple[int, ...] = ()
 
 
-@dataclass
 class HostQueues:
     """Work for the engines of several hosts.
 
@@ -185,14 +177,10 @@ class HostQueues:
         left_over: what nobody can do.
     """
 
-    hosts: Mapping[int, Hashable]
-    jobs: Sequence[Share]
-    at_work: dict[int, Share] = field(default_factory=dict)
-    left_over: list[Share] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._alive = list(self.hosts)
-        self._waiting = deque(self.jobs)
+    def __init__(self, hosts: Mapping[int, Hashable], jobs: Iterable[Share]) -> None:
+        self._hosts, self._waiting = dict(hosts), [*jobs]
+        self.at_work: dict[int, Share] = {}
+        self.left_over: list[Share] = []
 
     @property
     def is_open(self) -> bool:
@@ -202,15 +190,13 @@ class HostQueues:
     def due(self) -> list[tuple[int, Share]]:
         """Begin what can be begun now: (engine, job), at most one for each host without one at work."""
         begun = []
-        busy = {self.hosts[engine] for engine in self.at_work}
-        for engine in list(self._alive):
-            if self.hosts[engine] in busy:
-                continue
-            job = next((job for job in self._waiting if job.engine in (None, engine) and engine not in job.lost), None)
-            if job is not None:
+        busy = {self._hosts[engine] for engine in self.at_work}
+        for engine, host in self._hosts.items():
+            job = next((job for job in self._waiting if job.engine in (None, engine)), None)
+            if host not in busy and job is not None:
                 self._waiting.remove(job)
                 self.at_work[engine] = job
-                busy.add(self.hosts[engine])
+                busy.add(host)
                 begun.append((engine, job))
         if not self.at_work:  # nobody is left who could do the rest
             self.left_over += self._waiting
@@ -222,38 +208,22 @@ class HostQueues:
         return self.at_work.pop(engine)
 
     def lose(self, engine: int, *, dies_over_it: bool = True) -> None:
-        """The engine is gone: its work is the next that another one does, of the same host where there is one.
+        """The engine is gone.
 
         Args:
-            dies_over_it: the work may have ended it; what has ended `MOST_LOST` engines is left over.
+            dies_over_it: its work may have ended it, and is not given to another one, which it would end as well.
         """
-        if engine in self._alive:
-            self._alive.remove(engine)
         job = self.at_work.pop(engine, None)
-        if job is None:
-            return
-        if dies_over_it:
-            job = Share(job.number, job.engine, (*job.lost, engine))
-        if job.engine is not None or len(job.lost) >= MOST_LOST:
-            self.left_over.append(job)
-            return
-        self._waiting.appendleft(job)
-        host = self.hosts[engine]
-        self._alive.sort(key=lambda each: self.hosts[each] != host)  # stable: the others keep their order
+        self._hosts.pop(engine, None)
+        if job is not None:
+            if dies_over_it or job.engine is not None:
+                self.left_over.append(job)
+            else:
+                self._waiting.insert(0, job)
 
 
 # ---- sent_points -----------------------------------------------------------------------------------------------------
 # One point of a timing as a question to an engine: code, settings, and the names that it reads.
-
-_ENTRY = "torchbench_magic.cluster.on_engine:time_point"
-
-
-@dataclass(frozen=True)
-class Packed:
-    """What is sent of one point, to whichever engine."""
-
-    names: SentNames
-    point: bytes
 
 
 class SentPoints:
@@ -276,15 +246,16 @@ class SentPoints:
         """torch's thread count in this process, where the plan names none."""
         return self._sent.threads
 
-    def packed(self, point: Point | None) -> Packed:
-        """
+    def packed(self, point: Point | None) -> tuple[SentNames, bytes]:
+        """The names of a point and the point itself, for whichever engine.
+
         Raises:
             BodyError: in one line: a variable that cannot travel, or all that are too large.
         """
         more = {**self._given, **self._made_by(point)}
         names = pack_names(self._codes, self._task.namespace, besides=more, way="make `{}` in the setup")
         where = b"" if point is None else pickle.dumps((point.axes, point.sub_label, point.marks), protocol=5)
-        return Packed(names, where)
+        return names, where
 
     def _made_by(self, point: Point | None) -> Mapping[str, Any]:
         """The names of a point of a sweep; what draws those of a fuzzer, which are drawn on the engine."""
@@ -294,81 +265,22 @@ class SentPoints:
             return {MAKE: point.make}
         return {AXIS + name: value for name, value in point.make().items()}
 
-    def question(self, packed: Packed, engine: Engine, env: str | None) -> Question:
+    def question(self, packed: tuple[SentNames, bytes], engine: Engine, env: str | None) -> dict[str, Any]:
         """What one engine is asked; its rows are of the environment ``env``."""
         sent = replace(self._sent, plan=replace(self._sent.plan, env=env))
-        arguments = {
+        names, point = packed
+        return {
             "sent": pickle.dumps(sent, protocol=5),
-            "names": packed.names.data,
-            "texts": {file: text for file in packed.names.files if (text := _text_of(file))},
-            "point": packed.point,
-            "folders": list(packed.names.folders) if is_here(engine) else [],
-            "patience": PATIENCE,
+            "names": names.data,
+            "texts": {file: text for file in names.files if (text := _text_of(file))},
+            "point": point,
+            "folders": list(names.folders) if is_here(engine) else [],
         }
-        return Question(_ENTRY, arguments)
 
 
 def _text_of(file: str) -> str:
     """The text of a cell; empty for a file of the disk, which the engine has or has not."""
     return "" if os.path.exists(file) else "".join(linecache.getlines(file))
-
-
-# ---- engine_rows -----------------------------------------------------------------------------------------------------
-# The rows of a timing on engines: each says which engine it is of.
-
-
-class EngineRows:
-    """Rows of one task.
-
-    Args:
-        threads: torch's thread count where the plan names none.
-    """
-
-    def __init__(self, task: Task, threads: int) -> None:
-        self._task, self._threads = task, threads
-        self._shares = len(task.points) > 0
-
-    def env(self, engine: Engine) -> str | None:
-        """Where all engines measure the same, each is an environment; a point of a sweep is of the one asked for."""
-        given = self._task.plan.env
-        if self._shares:
-            return given
-        name = EnginePlace(engine.id, engine.host).name
-        return name if given is None else f"{given}, {name}"
-
-    def measured(self, part: Comparison, engine: Engine, family: int) -> Comparison:
-        """A result with the engine in its rows, and with functions and options as this process knows them.
-
-        Args:
-            family: comparisons that share an error rate.
-        """
-        task, place = self._task, EnginePlace(engine.id, engine.host, part.environment)
-        bodies = [*task.bodies]  # each thread count has their order
-        subjects = tuple(
-            replace(subject, place=place, functions=task.functions[bodies[at % len(bodies)]])
-            for at, subject in enumerate(part.subjects)
-        )
-        options = identifying_options(task.plan)
-        return replace(part, subjects=subjects, sources=task.sources, options=options, family=family)
-
-    def missing(self, point: Point | None, engine: Engine | None, environment: Environment | None, why: str) -> Subject:
-        """One row for all alternatives that were not measured.
-
-        Args:
-            engine: that should have; None: nobody was left.
-            environment: of it, where it is known.
-        """
-        task = self._task
-        place = EnginePlace(-1, why_not=why)
-        if engine is not None:
-            place = EnginePlace(engine.id, engine.host, environment, why)
-            task = replace(task, plan=replace(task.plan, env=self.env(engine)))
-        is_lone = len(task.bodies) == 1
-        name = next(iter(task.bodies))
-        code = {"stmt": task.bodies[name].source, "setup": task.setup_text} if is_lone else {}
-        made = task.subject(point, name, {**code, "place": place})
-        threads = (task.plan.threads or (self._threads,))[0]
-        return replace(made, num_threads=threads, description=made.description if is_lone else None)
 
 
 # ---- engine_runs -----------------------------------------------------------------------------------------------------
@@ -383,7 +295,7 @@ _TELL = 0.2
 """Seconds after which the progress is told again what it knows."""
 _EXPECTED = 3.0
 """Seconds of the first piece of work, for the progress; it imports torch."""
-_ENVIRONMENT = Question("torchbench_magic.cluster.on_engine:environment")
+_MODULE = "torchbench_magic.cluster.on_engine"
 
 
 def compare_on_engines(task: Task, *, awaits: bool = False, ipython_dir: str | None = None) -> Comparison:
@@ -432,12 +344,11 @@ class _Run:
     def __init__(self, task: Task, cluster: Cluster) -> None:
         self.task, self._asking = task, Asking(cluster)
         self._sent = SentPoints(task)
-        self._rows = EngineRows(task, self._sent.threads)
         self.points: Sequence[Point] = task.points
         self.shares = bool(self.points)
-        first = self._sent.packed(self.points[0] if self.shares else None)  # what cannot travel is said before all else
+        first, _ = self._sent.packed(self.points[0] if self.shares else None)  # what cannot travel is said before all
         self.engines = {engine.id: engine for engine in probe(cluster)}
-        whys = {each: why_not(engine, has_code=first.names.has_code) for each, engine in self.engines.items()}
+        whys = {each: why_not(engine, has_code=first.has_code) for each, engine in self.engines.items()}
         self.unfit = {each: why for each, why in whys.items() if why}
         self.environments: dict[int, Environment] = {}
         self.measured: dict[int, Comparison] = {}
@@ -501,11 +412,11 @@ class _Run:
 
     def _ask(self, engine: Engine, job: Share) -> None:
         packed = self._sent.packed(self.points[job.number] if self.shares else None)
-        if why := why_not(engine, has_code=packed.names.has_code):
+        if why := why_not(engine, has_code=packed[0].has_code):
             self._drop(engine, why)
             return
         self._since[engine.id] = time.monotonic()
-        self._asking.ask(engine, self._sent.question(packed, engine, self._rows.env(engine)))
+        self._asking.ask(engine, f"{_MODULE}:time_point", self._sent.question(packed, engine, self._env(engine)))
 
     def _drop(self, engine: Engine, why: str, *, dies_over_it: bool = False) -> None:
         """Ask the engine nothing more."""
@@ -557,15 +468,40 @@ class _Run:
         if self.task.keep is not None:
             self.task.keep(part)
 
+    def _env(self, engine: Engine) -> str | None:
+        """Where all engines measure the same, each is an environment; a point of a sweep is of the one asked for."""
+        given = self.task.plan.env
+        if self.shares:
+            return given
+        name = EnginePlace(engine.id, engine.host).name
+        return name if given is None else f"{given}, {name}"
+
     def _finished(self, result: bytes, engine: Engine) -> Comparison:
-        part = pickle.loads(result)
+        """A result with the engine in its rows, and with functions and options as this process knows them."""
+        part: Comparison = pickle.loads(result)
         self.environments[engine.id] = part.environment
-        return self._rows.measured(part, engine, self._family())
+        task, place = self.task, EnginePlace(engine.id, engine.host, part.environment)
+        bodies = [*task.bodies]  # each thread count has their order
+        subjects = tuple(
+            replace(subject, place=place, functions=task.functions[bodies[at % len(bodies)]])
+            for at, subject in enumerate(part.subjects)
+        )
+        options = identifying_options(task.plan)
+        return replace(part, subjects=subjects, sources=task.sources, options=options, family=self._family())
 
     def _missing(self, number: int, engine: int, why: str) -> Subject:
-        """A row of what was not measured."""
-        point = self.points[number] if self.shares else None
-        return self._rows.missing(point, self.engines.get(engine), self.environments.get(engine), why)
+        """One row for all alternatives of what was not measured, by this engine or, with -1, by any."""
+        task, found = self.task, self.engines.get(engine)
+        place = EnginePlace(-1, why_not=why)
+        if found is not None:
+            place = EnginePlace(found.id, found.host, self.environments.get(engine), why)
+            task = replace(task, plan=replace(task.plan, env=self._env(found)))
+        is_lone = len(task.bodies) == 1
+        name = next(iter(task.bodies))
+        code = {"stmt": task.bodies[name].source, "setup": task.setup_text} if is_lone else {}
+        made = task.subject(self.points[number] if self.shares else None, name, {**code, "place": place})
+        threads = (task.plan.threads or (self._sent.threads,))[0]
+        return replace(made, num_threads=threads, description=made.description if is_lone else None)
 
     def _family(self) -> int:
         """Comparisons that share an error rate: of all points, or of all engines."""
@@ -585,19 +521,16 @@ class _Run:
     def _find_stored(self) -> None:
         """Points that are stored, of a machine and versions as one of the engines has them."""
         for engine in self.fit:
-            self._asking.ask(engine, _ENVIRONMENT)
-        while self._asking.pending:
-            for answer in self._asking.poll():
-                if answer.kind == "value":
-                    self.environments[answer.engine.id] = Environment(**answer.value)
-                else:
-                    self.unfit[answer.engine.id] = answer.said
-            try:
-                hear_interrupt()
-            except KeyboardInterrupt:
-                self._asking.interrupt()
-                raise Interrupted(None, "Nothing was measured yet: interrupted while asking the engines.") from None
-            self._asking.wait(_LOOK)
+            self._asking.ask(engine, f"{_MODULE}:environment")
+        try:
+            answers = self._asking.answers()
+        except KeyboardInterrupt:
+            raise Interrupted(None, "Nothing was measured yet: interrupted while asking the engines.") from None
+        for answer in answers:
+            if answer.kind == "value":
+                self.environments[answer.engine.id] = Environment(**answer.value)
+            else:
+                self.unfit[answer.engine.id] = answer.said
         self._check_there()
         assert self.task.skip is not None
         every = [self.environments[engine.id] for engine in self.fit]
@@ -606,7 +539,7 @@ class _Run:
         else:
             found = {}
             for engine in self.fit:
-                named = replace(self.task, plan=replace(self.task.plan, env=self._rows.env(engine)))
+                named = replace(self.task, plan=replace(self.task.plan, env=self._env(engine)))
                 found[engine.id] = self.task.skip(named, None, [self.environments[engine.id]])
         self.measured |= {number: stored for number, stored in found.items() if stored is not None}
 
@@ -636,7 +569,7 @@ class _Run:
             BodyError: it ended every engine that ran it.
         """
         for job in self.queues.left_over:
-            self.not_measured.setdefault(job.number, (job.lost[-1] if job.lost else -1, "no engine remains"))
+            self.not_measured.setdefault(job.number, (-1, "no engine remains"))
         if self.measured:
             return
         if self.raised:

@@ -13,6 +13,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,58 +21,14 @@ from torchbench_magic.errors import CountError, MissingTool
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, interrupts_held
 
 from . import callgrind_file
-from .server_lease import Lease, check_valgrind_runs, idle_seconds, path_of_valgrind, work_done
-
-# ---- wire ------------------------------------------------------------------------------------------------------------
-# Reading what a process that counts answers: with a deadline, and Ctrl-C is heard.
+from .server_lease import Lease, idle_seconds, path_of_valgrind
 
 _TICK = 0.1
-
-
-class Wire:
-    """One connection.
-
-    Args:
-        connection: to read from.
-        timeout: seconds from now after which `read` gives up; None: never.
-        progress: told that something is counted.
-    """
-
-    def __init__(self, connection: socket.socket, timeout: float | None, progress: Progress) -> None:
-        self._connection, self._timeout, self._progress = connection, timeout, progress
-        self._began = time.monotonic()
-
-    def read(self, size: int) -> bytes:
-        """So many bytes.
-
-        Raises:
-            CountError: the time is over.
-            EOFError: the other end was closed.
-        """
-        data = bytearray()
-        while len(data) < size:
-            if not select.select([self._connection], [], [], _TICK)[0]:
-                passed = time.monotonic() - self._began
-                if self._timeout is not None and passed > self._timeout:
-                    raise CountError(f"no count after {self._timeout:.0f} s: use fewer calls, --callgrind N")
-                self._progress.update(passed, None, "counting instructions")
-                continue
-            more = self._connection.recv(min(1 << 20, size - len(data)))
-            if not more:
-                raise EOFError
-            data += more
-        return bytes(data)
-
-
-# ---- client ----------------------------------------------------------------------------------------------------------
-# The notebook's side of the fork server: ask for it, hand it a job, read its answer, and give it up.
-
 _START_SECONDS = 25.0  # what starting takes, for the progress
 _PRELOADED_SECONDS = 25.0  # and what is imported besides torch
 _LOOK = 0.02
-_NO_PROGRESS_SECONDS = 60.0
-"""A process that has not used the processor for so long hangs: starting is work from its begin to its end."""
-_MOST_START_SECONDS = 1800.0
+_ENDS = 0.5  # seconds until the end of a server that was killed is known
+_MOST_START_SECONDS = 600.0
 
 
 class CodeFailed(CountError):
@@ -151,8 +108,6 @@ class Server:
                 except OSError as error:
                     why = error.strerror or error
                     raise NotStarted(f"the counting process cannot be started: {why}") from error
-            elif not self._is_ready:
-                self._signal(signal.SIGCONT)  # it may be held
 
     def start(self, progress: Progress = NO_PROGRESS) -> None:
         """Start it if it is not there, and wait until it takes jobs. After Ctrl-C it goes on starting."""
@@ -166,53 +121,18 @@ class Server:
         if self._fuller is not None:
             self._fuller.finish_starting(progress)
 
-    @property
-    def is_starting(self) -> bool:
-        """Is it under way, or the second one, and keeping a core busy?"""
-        if self._fuller is not None and self._fuller.is_starting:
-            return True
-        if not self._is_ready and self.is_alive:
-            self._look()
-        return not self._is_ready and self.is_alive
-
-    def hold(self) -> bool:
-        """Stop it where it is under way, and the second one; they go on with `go_on`, or where they are asked for.
-
-        Returns:
-            whether any was.
-        """
-        held = self._fuller is not None and self._fuller.hold()
-        if self.is_starting:
-            self._signal(signal.SIGSTOP)
-            return True
-        return held
-
-    def go_on(self) -> None:
-        """Undo `hold`."""
-        self._signal(signal.SIGCONT)
-        if self._fuller is not None:
-            self._fuller.go_on()
-
-    def _signal(self, number: int) -> None:
-        if self._lease is not None and self.is_alive:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._lease.pid, number)
-
     def _wait(self, progress: Progress) -> None:
-        worked, done = time.monotonic(), None
         while (lease := self._lease) is not None and not self._is_ready:
-            if (now := work_done(lease.pid)) != done:
-                done, worked = now, time.monotonic()
-            if now is not None and now.is_stopped:  # held by another kernel, while it measures
-                self._signal(signal.SIGCONT)
-            waited, passed = time.monotonic() - worked if done is not None else 0.0, time.monotonic() - lease.began
-            if waited > _NO_PROGRESS_SECONDS or passed > _MOST_START_SECONDS:
+            passed = time.monotonic() - lease.began
+            if passed > _MOST_START_SECONDS:
                 self._forget(for_all=True)
-                raise NotStarted(self._hangs(waited, passed))
+                raise NotStarted(
+                    f"the counting process takes {passed / 60:.0f} min at its start, and was ended: try `valgrind"
+                    " --tool=callgrind true` in a terminal; the cell's timings are complete, without counts"
+                )
             if not self.is_alive:
                 told = self._startup_words(lease)
                 self._forget()
-                check_valgrind_runs()
                 raise NotStarted(f"the counting process did not start: {told}")
             expected = _START_SECONDS + (_PRELOADED_SECONDS if self._preloaded else 0)
             progress.update(passed, max(expected, passed), self._what_starts(lease))
@@ -222,17 +142,7 @@ class Server:
         what = "starting valgrind"
         if self._preloaded:
             what = f"starting valgrind with {', '.join(self._preloaded)}, which the code uses"
-        if lease.is_shared:
-            return f"{what}, once for all sessions"
-        return f"{what}, once in a session ({lease.why_alone})" if lease.why_alone else f"{what}, once in a session"
-
-    @staticmethod
-    def _hangs(waited: float, passed: float) -> str:
-        what = f"does nothing for {waited:.0f} s" if waited > _NO_PROGRESS_SECONDS else f"takes {passed / 60:.0f} min"
-        return (
-            f"the counting process {what} at its start, and was ended: try `valgrind --tool=callgrind true` in a"
-            " terminal; the cell's timings are complete, without counts"
-        )
+        return f"{what}, once {'for all sessions' if lease.is_shared else 'in a session'}"
 
     def _look(self) -> None:
         """Has the server said that it is ready? Waits a little for it."""
@@ -302,10 +212,12 @@ class Server:
                 with theirs:
                     socket.send_fds(lease.jobs, [b"J"], [theirs.fileno()])
                 lease.control.sendall(b"J")
-                wire = Wire(connection, timeout, progress)
-                (child,) = struct.unpack("<Q", wire.read(8))
+                read = partial(_read, connection, time.monotonic(), timeout, progress)
+                (child,) = struct.unpack("<Q", read(8))
                 with lease.counted_by(child):
-                    answer = self._answered(connection, wire, job, storages)
+                    self._hand_over(connection, job, storages)
+                    (size,) = struct.unpack("<Q", read(8))
+                    answer: dict[str, Any] = pickle.loads(read(size))
                 if "needs" in answer:
                     raise _Needs(answer["needs"])
                 if not answer["ok"]:
@@ -317,16 +229,10 @@ class Server:
                 self._clean_up(lease, child)
 
     @staticmethod
-    def _answered(
-        connection: socket.socket, wire: Wire, job: Mapping[str, Any], storages: int | None
-    ) -> dict[str, Any]:
+    def _hand_over(connection: socket.socket, job: Mapping[str, Any], storages: int | None) -> None:
         data = pickle.dumps(dict(job), protocol=5)
-        head = struct.pack("<Q", len(data))
-        socket.send_fds(connection, [head], [] if storages is None else [storages])
+        socket.send_fds(connection, [struct.pack("<Q", len(data))], [] if storages is None else [storages])
         connection.sendall(data)
-        (size,) = struct.unpack("<Q", wire.read(8))
-        answer: dict[str, Any] = pickle.loads(wire.read(size))
-        return answer
 
     @classmethod
     def _costs(cls, lease: Lease, child: int) -> tuple[callgrind_file.Costs, callgrind_file.Costs]:
@@ -353,16 +259,13 @@ class Server:
     @staticmethod
     def _death(lease: Lease, child: int) -> str:
         """How the server or a child of it died, where that is known."""
-        time.sleep(_TICK)  # for the server's own end to be seen
-        if not lease.is_alive or work_done(lease.pid) is None:
-            return "the counting process was killed; run the cell again to restart it"
         with contextlib.suppress(OSError):
             log = Path(lease.directory, f"log.{child}").read_text(errors="replace")
             lines = [line.partition("== ")[2].strip() for line in log.splitlines()]
             why = [line for line in lines if "terminating" in line or "Access not within" in line or "signal" in line]
             if why:
                 return f"the code crashed under valgrind: {'; '.join(why[:2])}"
-        return ""
+        return "the counting process was killed; run the cell again to restart it" if lease.has_ended(_ENDS) else ""
 
     @staticmethod
     def _clean_up(lease: Lease, child: int) -> None:
@@ -373,6 +276,28 @@ class Server:
         for kind in ("cost", "log"):
             for path in Path(lease.directory).glob(f"{kind}.{child}*"):
                 path.unlink(missing_ok=True)
+
+
+def _read(connection: socket.socket, began: float, timeout: float | None, progress: Progress, size: int) -> bytes:
+    """So many bytes; Ctrl-C is heard.
+
+    Raises:
+        CountError: the time is over.
+        EOFError: the other end was closed.
+    """
+    data = bytearray()
+    while len(data) < size:
+        if not select.select([connection], [], [], _TICK)[0]:
+            passed = time.monotonic() - began
+            if timeout is not None and passed > timeout:
+                raise CountError(f"no count after {timeout:.0f} s: use fewer calls, --callgrind N")
+            progress.update(passed, None, "counting instructions")
+            continue
+        more = connection.recv(min(1 << 20, size - len(data)))
+        if not more:
+            raise EOFError
+        data += more
+    return bytes(data)
 
 
 _server = Server()
@@ -393,23 +318,8 @@ def starting_meanwhile(progress: Progress = NO_PROGRESS) -> Iterator[None]:
     with contextlib.suppress(MissingTool, NotStarted):
         _server.begin()
     yield
-    if _server.is_starting:
-        with contextlib.suppress(MissingTool, NotStarted):
-            _server.finish_starting(progress)
-
-
-@contextlib.contextmanager
-def starting_held() -> Iterator[None]:
-    """A server that is starting, as after Ctrl-C, neither disturbs what is measured within nor is waited for.
-
-    Where it is asked for within it goes on there, and else when the block ends.
-    """
-    held = _server.hold()
-    try:
-        yield
-    finally:
-        if held:
-            _server.go_on()
+    with contextlib.suppress(MissingTool, NotStarted):
+        _server.finish_starting(progress)
 
 
 def close_server() -> None:

@@ -15,8 +15,8 @@ Otherwise: ``%%timer --callgrind`` shows the times with the doubt "Instructions 
 counted on ..."; the drop-in `Timer.collect_callgrind` warns and takes torch's own collector.
 
 **Pages that are writable and executable**, for the bytes. Checked by asking for one (`executable`) as the
-process starts; valgrind needs them too (`counting.server_lease.check_valgrind_runs`). Otherwise: the process ends, and
-the doubt says "the counting process did not start: ... writable and executable ...". Times stay.
+process starts; valgrind needs them too. Otherwise: the process ends, and the doubt says "the counting process did not
+start: ... writable and executable ...". Times stay.
 
 **Valgrind's request**: four rotations of rdi that add up to nothing and ``xchg rbx, rbx``, rax pointing to the code and
 five arguments, the answer in rdx. The same since valgrind 3.0 (read in valgrind.h, tried with 3.19). Checked by

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -367,33 +367,13 @@ def _sorted(frames: list[Frame]) -> tuple[Frame, ...]:
 
 
 def _circles(names: Mapping[str, None], arcs: Arcs) -> list[tuple[str, ...]]:
-    """Strongly connected components (Kosaraju's algorithm: what is reached backwards, from the last one left on)."""
-    down: dict[str, list[str]] = defaultdict(list)
-    up: dict[str, list[str]] = defaultdict(list)
-    for caller, callee in arcs:
-        down[caller].append(callee)
-        up[callee].append(caller)
-    seen: set[str] = set()
-    left = [name for start in names for name in _reached(start, down, seen)]
-    seen.clear()
-    return [tuple(members) for start in reversed(left) if (members := _reached(start, up, seen))]
+    """Functions that call each other, in the order of the names; one that is in no circle is by itself."""
+    import networkx  # torch needs it too
 
-
-def _reached(start: str, following: Mapping[str, Sequence[str]], seen: set[str]) -> list[str]:
-    """What ``start`` leads to and is not in ``seen`` yet, each after what itself leads to; it is put in there."""
-    found: list[str] = []
-    way = [] if start in seen else [(start, iter(following.get(start, ())))]
-    seen.add(start)
-    while way:
-        node, rest = way[-1]
-        new = next((name for name in rest if name not in seen), None)
-        if new is None:
-            found.append(node)
-            way.pop()
-        else:
-            seen.add(new)
-            way.append((new, iter(following.get(new, ()))))
-    return found
+    graph = networkx.DiGraph(list(arcs))
+    graph.add_nodes_from(names)
+    at = {name: number for number, name in enumerate(names)}
+    return [tuple(sorted(members, key=at.__getitem__)) for members in networkx.strongly_connected_components(graph)]
 
 
 # ---- counts ----------------------------------------------------------------------------------------------------------

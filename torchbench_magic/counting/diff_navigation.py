@@ -1,12 +1,8 @@
-"""Steps of a reader through counts, and a pattern's search with a bound on its time."""
+"""Steps of a reader through counts, and the patterns that they are made of."""
 
 from __future__ import annotations
 
-import json
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -16,69 +12,35 @@ from torchbench_magic.show.document import clipped
 
 from .diff import CountsDiff
 
-# ---- patterns --------------------------------------------------------------------------------------------------------
-# Regular expressions of the reader, within a time limit.
-#
-# A pattern such as ``(a+)+$`` can take longer than the universe has, and while Python's ``re`` matches, the process can
-# do nothing else: no thread runs, and a signal reaches the main thread only. So what the reader types is tried in a
-# process of its own, which the system ends when it has used its time. It costs about 20 ms.
 
-LIMIT = 1.0
-"""Seconds of processor time that a pattern may take: what else runs on the machine does not count."""
-
-_WORK = """\
-import json, re, signal, sys
-signal.setitimer(signal.ITIMER_PROF, float(sys.argv[1]))  # its signal ends the process
-asked = json.loads(sys.stdin.read())
-pattern = re.compile(asked["pattern"], re.IGNORECASE if asked["to"] is None else 0)
-texts = asked["texts"]
-if asked["to"] is None:
-    found = [pattern.search(text) is not None for text in texts]
-else:
-    found = [pattern.sub(asked["to"], text) for text in texts]
-sys.stdout.write(json.dumps(found))
-"""
-
-
-def matching(pattern: str, texts: Sequence[str], limit: float = LIMIT) -> list[bool]:
+def matching(pattern: str, texts: Sequence[str]) -> list[bool]:
     """Which texts the pattern is found in, without regard to case.
 
     Raises:
-        InputError: it is no pattern, or takes longer than ``limit`` seconds of processor time.
+        InputError: it is no pattern.
     """
-    _check(pattern)
-    return [bool(one) for one in _worked(pattern, None, texts, limit)]
+    known = _compiled(pattern, re.IGNORECASE)
+    return [known.search(text) is not None for text in texts]
 
 
-def replaced(pattern: str, to: str, texts: Sequence[str], limit: float = LIMIT) -> list[str]:
+def replaced(pattern: str, to: str, texts: Sequence[str]) -> list[str]:
     r"""The texts with ``to`` in place of what the pattern matches; ``\1`` is its first group, as in ``re.sub``.
 
     Raises:
-        InputError: it is no pattern, ``to`` names a group that is not there, or it takes longer than ``limit`` seconds.
+        InputError: it is no pattern, or ``to`` names a group that is not there.
     """
-    _check(pattern)
-    return [str(one) for one in _worked(pattern, to, texts, limit)]
-
-
-def _check(pattern: str) -> None:
+    known = _compiled(pattern)
     try:
-        re.compile(pattern)
+        return [known.sub(to, text) for text in texts]
+    except (re.error, IndexError) as error:
+        raise InputError(f"not a usable replacement: {error}") from None
+
+
+def _compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern, flags)
     except (re.error, OverflowError, RecursionError) as error:
         raise InputError(f"not a usable pattern: {error}") from None
-
-
-def _worked(pattern: str, to: str | None, texts: Sequence[str], limit: float) -> list[object]:
-    asked = json.dumps({"pattern": pattern, "to": to, "texts": list(texts)})
-    work = [sys.executable, "-I", "-S", "-c", _WORK, str(limit)]
-    done = subprocess.run(work, input=asked, capture_output=True, text=True)
-    if done.returncode == -signal.SIGPROF:
-        raise InputError(f"not a usable pattern: it takes longer than {limit:g} s on these names")
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["it ended"])[-1]  # "re.error: missing )"
-        said = re.sub(r"^[\w.]+: ", "", said)
-        raise InputError(f"not a usable {'pattern' if to is None else 'replacement'}: {said}")
-    found: list[object] = json.loads(done.stdout)
-    return found
 
 
 # ---- exploration -----------------------------------------------------------------------------------------------------
@@ -108,7 +70,7 @@ class Step:
         """The difference after this step.
 
         Raises:
-            InputError: the pattern is none, or takes too long on these names.
+            InputError: the pattern is none.
         """
         if self.kind == "standardize":
             return diff.standardize()

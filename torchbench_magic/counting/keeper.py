@@ -5,8 +5,7 @@ Starting the counting process takes half a minute, so one serves all kernels of 
 kernel that asks. It ends it, with its folder, when no kernel has been there for the idle time: at once where that is 0,
 the setting for which every kernel has its own.
 
-A kernel is gone when its connection is closed, or its process has ended: a worker that it forked may hold the
-connection open for longer. What such a kernel was counting is ended then.
+A kernel is gone when its connection is closed. What such a kernel was counting is ended then.
 
 Messages (SOCK_SEQPACKET). To a kernel: JSON with pid, directory and began (`time.monotonic`) when it comes; ``R`` with
 the two ends when jobs are taken; the end of the stream where the counting process has ended. From a kernel:
@@ -29,12 +28,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-_POLL = 1.0
-"""Seconds between two looks where the system cannot tell that a process has ended (before Linux 5.3)."""
-_COMING = 0.1
-"""Seconds until a kernel that holds the folder locked may have come."""
-_LOCKED = 1.0
-"""Seconds for which others may hold the folder locked. The name of a socket that stays is one that nobody answers."""
 _FAREWELL = 5.0
 """Seconds that kernels have to read why the counting process has ended."""
 _CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: pid, uid, gid
@@ -45,15 +38,11 @@ class _Kernel:
 
     Attributes:
         connection: to it.
-        pid: of its process; 0 where it is of another namespace.
-        ended: a descriptor that can be read when its process has ended; None where the system has none.
         counting: processes that count for it.
     """
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
-        self.pid, self.uid, _ = peer(connection)
-        self.ended = _end_of(self.pid)
         self.counting: set[int] = set()
 
     def say(self, message: bytes, descriptors: tuple[int, ...] = ()) -> None:
@@ -67,27 +56,17 @@ class _Kernel:
                 return self.connection.recv(64)
         return b""
 
-    def is_gone(self) -> bool:
-        """By its process alone."""
-        return self.pid > 0 and self.ended is None and not os.path.exists(f"/proc/{self.pid}")
-
-    def close(self) -> None:
-        self.connection.close()
-        if self.ended is not None:
-            os.close(self.ended)
-
 
 class Keeper:
     """Starts the counting process; `serve` returns when it, or the last kernel, is gone.
 
     Args:
         plan: command, directory, path (what the process is told: see `counting.server.main`), idle (seconds), listener
-        and
-            kernel (descriptors, or None), socket (path of the listener, "" where there is none).
+            and kernel (descriptors, or None).
     """
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
-        self._directory, self._socket = plan["directory"], plan["socket"]
+        self._directory: str = plan["directory"]
         self._idle: float = plan["idle"]
         self._kernels: list[_Kernel] = []
         self._is_ready, self._is_to_end = False, False
@@ -106,12 +85,8 @@ class Keeper:
         path = json.dumps(plan["path"]).encode()
         with contextlib.suppress(ConnectionError):  # it has ended already
             self._control.sendall(struct.pack("<Q", len(path)) + path)
-        self._server_ended = _end_of(self._server.pid)
-        if self._server_ended is not None:
-            self._watch(self._server_ended, lambda: None)
         self._watch(self._control.fileno(), self._hear_server)
         self._listener = None if plan["listener"] is None else socket.socket(fileno=plan["listener"])
-        self._made = _when_made(self._socket)
         if self._listener is not None:
             self._watch(self._listener.fileno(), self._accept)
         if plan["kernel"] is not None:
@@ -119,23 +94,12 @@ class Keeper:
 
     def serve(self) -> None:
         while self._server.poll() is None and not self._is_to_end:
-            left = self._seconds_left()
+            left = None if self._kernels else self._since + self._idle - time.monotonic()
             if left is not None and left <= 0:
-                if self._withdraw():
-                    return
-                left = _COMING
+                self._withdraw()
+                return
             for key, _ in self._selector.select(left):
                 key.data()
-            for kernel in [kernel for kernel in self._kernels if kernel.is_gone()]:
-                self._dismiss(kernel)
-
-    def _seconds_left(self) -> float | None:
-        """Until there is something to do of its own accord; None: whenever it is told."""
-        is_told = self._server_ended is not None and all(kernel.ended is not None for kernel in self._kernels)
-        if self._kernels:
-            return None if is_told else _POLL
-        left = self._since + self._idle - time.monotonic()
-        return left if is_told else min(left, _POLL)
 
     # ---- kernels ----------------------------------------------------------------------------------------------
 
@@ -145,14 +109,12 @@ class Keeper:
                 self._welcome(self._listener.accept()[0])
 
     def _welcome(self, connection: socket.socket) -> None:
-        kernel = _Kernel(connection)
-        if kernel.uid != os.geteuid():
-            kernel.close()
+        if peer(connection)[1] != os.geteuid():
+            connection.close()
             return
+        kernel = _Kernel(connection)
         self._kernels.append(kernel)
         self._watch(connection.fileno(), lambda: self._hear(kernel))
-        if kernel.ended is not None:
-            self._watch(kernel.ended, lambda: self._dismiss(kernel))
         hello = {"pid": self._server.pid, "directory": self._directory, "began": self._began}
         kernel.say(json.dumps(hello).encode())
         if self._is_ready:
@@ -162,8 +124,6 @@ class Keeper:
         kernel.say(b"R", (self._control.fileno(), self._jobs.fileno()))
 
     def _hear(self, kernel: _Kernel) -> None:
-        if kernel not in self._kernels:  # its process ended in the same moment
-            return
         message = kernel.listen()
         word, number = message[:1], message[1:]
         if not message:
@@ -178,14 +138,10 @@ class Keeper:
             kernel.counting.discard(int(number))
 
     def _dismiss(self, kernel: _Kernel) -> None:
-        if kernel not in self._kernels:
-            return
         self._kernels.remove(kernel)
         self._since = time.monotonic()
         self._selector.unregister(kernel.connection.fileno())
-        if kernel.ended is not None:
-            self._selector.unregister(kernel.ended)
-        kernel.close()
+        kernel.connection.close()
         for pid in kernel.counting:
             if _parent_of(pid) == self._server.pid:  # the number may be another's by now
                 with contextlib.suppress(ProcessLookupError):
@@ -198,37 +154,26 @@ class Keeper:
     # ---- the counting process ------------------------------------------------------------------------------
 
     def _hear_server(self) -> None:
-        """It takes jobs, or has ended."""
-        self._selector.unregister(self._control.fileno())  # from now on nobody sends here
+        """It takes jobs, or has ended, at which its end of the socket is closed."""
+        said = b""
         with contextlib.suppress(ConnectionError):  # it ended before it read what it was sent
-            self._is_ready = self._control.recv(1) == b"R"
-        if self._is_ready:
-            for kernel in self._kernels:
-                self._hand_out(kernel)
+            said = self._control.recv(1)
+        if said != b"R":
+            self._is_to_end = True
+            return
+        self._is_ready = True
+        for kernel in self._kernels:
+            self._hand_out(kernel)
 
     def _watch(self, descriptor: int, call: Callable[[], None]) -> None:
         self._selector.register(descriptor, selectors.EVENT_READ, call)
 
-    def _withdraw(self) -> bool:
-        """Let no kernel find it any more; False where one is just coming, which holds the folder locked."""
-        if self._listener is None:
-            return True
-        with contextlib.suppress(FileNotFoundError):
-            place = os.open(os.path.dirname(self._socket), os.O_RDONLY)
-            try:
-                import fcntl
-
-                fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _when_made(self._socket) == self._made:  # not that of a keeper that took its place
-                    os.unlink(self._socket)
-            except BlockingIOError:
-                return False
-            finally:
-                os.close(place)
-        self._selector.unregister(self._listener.fileno())
-        self._listener.close()
-        self._listener = None
-        return True
+    def _withdraw(self) -> None:
+        """Let no kernel find it any more: the name is free for the next."""
+        if self._listener is not None:
+            self._selector.unregister(self._listener.fileno())
+            self._listener.close()
+            self._listener = None
 
     def end(self) -> None:
         """End it, tell the kernels, and remove the folder when they have read what it says."""
@@ -236,9 +181,7 @@ class Keeper:
             os.killpg(self._server.pid, signal.SIGKILL)
         for key, _ in self._selector.select(0):  # one that has come meanwhile is to hear of it too
             key.data()
-        until = time.monotonic() + _LOCKED
-        while not self._withdraw() and time.monotonic() < until:
-            time.sleep(_COMING / 10)
+        self._withdraw()
         self._server.wait()
         until = time.monotonic() + _FAREWELL
         for kernel in self._kernels:
@@ -248,29 +191,12 @@ class Keeper:
                 while kernel.connection.recv(64):
                     pass
         shutil.rmtree(self._directory, ignore_errors=True)
-        with contextlib.suppress(OSError):  # others are kept there
-            os.rmdir(os.path.dirname(self._socket))
 
 
 def peer(connection: socket.socket) -> tuple[int, int, int]:
     """Process, user and group at the other end, as the system knows them."""
     found = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return found[0], found[1], found[2]
-
-
-def _end_of(pid: int) -> int | None:
-    """A descriptor that can be read when the process has ended."""
-    with contextlib.suppress(OSError, AttributeError):
-        return os.pidfd_open(pid) if pid > 0 else None
-    return None
-
-
-def _when_made(name: str) -> tuple[int, int]:
-    try:
-        found = os.stat(name)
-    except OSError:
-        return 0, 0
-    return found.st_ino, found.st_ctime_ns
 
 
 def _parent_of(pid: int) -> int:

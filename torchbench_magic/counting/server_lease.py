@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import math
@@ -11,14 +10,13 @@ import os
 import select
 import shutil
 import socket
-import stat
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Self
+from typing import Any, Self
 
 from torchbench_magic.errors import MissingTool
 
@@ -28,161 +26,41 @@ from .keeper import peer
 # ---- start_digest ----------------------------------------------------------------------------------------------------
 # Which kernels may share one process that counts: those in which it would start as the same process.
 
-_NAMESPACES = ("ipc", "mnt", "net", "pid", "user")
 _PACKAGE = Path(__file__).parents[1]
 
 
 def start_digest(command: Sequence[str], environment: Mapping[str, str], path: Sequence[str]) -> str:
-    """A digest of all that decides how a process that counts starts, and what it may do.
+    """A digest of what decides how a process that counts starts, and whom it can serve.
 
-    Of what it reads while it starts the times of change stand for the contents: valgrind, Python, the folders of the
-    module path with each package that is imported from there, and this package.
+    Of what it reads while it starts the times of change stand for the contents: valgrind, Python, torch, this package.
 
     Args:
         command: what is started, without the names of folders that are made anew each time.
         environment: of it.
         path: folders of modules that it is told.
     """
-    import resource
-
     import torch
 
-    user = {"uid": os.geteuid(), "gid": os.getegid(), "groups": sorted(os.getgroups())}
-    process = {
-        "nice": os.getpriority(os.PRIO_PROCESS, 0),
-        "cores": sorted(os.sched_getaffinity(0)),
-        "limits": {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if "RLIMIT" in name},
-        "umask": _line("/proc/self/status", "Umask"),
-        "personality": _line("/proc/self/personality"),  # addresses that are not drawn, as under gdb
-        "namespaces": {name: _namespace(name) for name in _NAMESPACES},
-    }
-    files = [command[0], sys.executable, torch.__file__, *path, *_inside(path), *_sources(_PACKAGE)]
-    words = {"python": sys.version, "torch": torch.__version__, "process": process, "user": user}
-    whole = [list(command), dict(environment), list(path), words, {name: _stamp(name) for name in files}]
-    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def _inside(path: Sequence[str]) -> Iterator[str]:
-    for name in ("torch", "torch/lib", "torch/_C", "numpy", "cloudpickle"):
-        yield from (found for folder in path if os.path.exists(found := os.path.join(folder, name)))
-
-
-def _sources(package: Path) -> Iterator[str]:
-    for folder, _, names in os.walk(package):
-        yield from (os.path.join(folder, name) for name in names if name.endswith(".py"))
+    files = [command[0], sys.executable, torch.__file__, *path, *sorted(map(str, _PACKAGE.rglob("*.py")))]
+    spaces = [os.readlink(f"/proc/self/ns/{name}") for name in ("pid", "mnt")]  # numbers and folders mean the same
+    whole = [list(command), dict(environment), list(path), sys.version, torch.__version__, spaces]
+    return hashlib.sha256(json.dumps([*whole, *map(_stamp, files)]).encode()).hexdigest()[:32]
 
 
 def _stamp(name: str) -> list[Any]:
     try:
         found = os.stat(name)
     except OSError:
-        return []
-    return [found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size]
-
-
-def _namespace(name: str) -> int:
-    try:
-        return os.stat(f"/proc/self/ns/{name}").st_ino
-    except OSError:
-        return 0
-
-
-def _line(name: str, word: str = "") -> str:
-    try:
-        with open(name) as file:
-            return next((line for line in file if line.startswith(word)), "")
-    except OSError:
-        return ""
-
-
-# ---- leftovers -------------------------------------------------------------------------------------------------------
-# What is left of a process that counts where all ends without a word, as with a container: its folder.
-#
-# The next start, of any kernel of that user, takes away those that nobody holds locked any more.
-
-_PREFIX = "torchbench-count-"
-_OUTPUT = "output"
-_JUST_MADE = 3600.0
-"""Seconds for which a folder without a file may be another kernel's, on its way to a lock."""
-
-
-def new_directory() -> str:
-    """A private folder for one server.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    return tempfile.mkdtemp(prefix=_PREFIX)  # 0700
-
-
-def locked_output(directory: str) -> IO[bytes]:
-    """The file for what a server says; locked as long as a process that was given it has it open.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    import fcntl  # not there where valgrind is not either
-
-    output = open(os.path.join(directory, _OUTPUT), "wb")  # noqa: SIM115  (the caller closes it)
-    with contextlib.suppress(OSError):  # a file system without locks: the folder may stay, nothing else
-        fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return output
-
-
-def remove_leftovers() -> list[str]:
-    """Remove the folders of servers that have ended; their names."""
-    gone = []
-    with contextlib.suppress(OSError):
-        for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-            with contextlib.suppress(OSError):
-                if folder.stat(follow_symlinks=False).st_uid == os.geteuid() and _is_left(folder):
-                    shutil.rmtree(folder)
-                    gone.append(str(folder))
-    return gone
-
-
-def _is_left(folder: Path) -> bool:
-    import fcntl
-
-    try:
-        with open(folder / _OUTPUT, "rb") as output:
-            try:
-                fcntl.flock(output, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            return True
-    except FileNotFoundError:
-        return time.time() - folder.stat(follow_symlinks=False).st_mtime > _JUST_MADE
-
-
-class WorkDone(NamedTuple):
-    """How far a process is.
-
-    Attributes:
-        ticks: of processor time, in the system's.
-        is_stopped: by a signal, as `Server.hold` sends.
-    """
-
-    ticks: int
-    is_stopped: bool
-
-
-def work_done(pid: int) -> WorkDone | None:
-    """None where it has ended, or is not known."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        if fields[0] in (b"Z", b"X"):
-            return None
-        return WorkDone(int(fields[11]) + int(fields[12]), fields[0] == b"T")
-    return None
+        return [name]
+    return [name, found.st_ino, found.st_mtime_ns]
 
 
 # ---- lease -----------------------------------------------------------------------------------------------------------
 # A kernel's hold on a process that counts: its own, or one that all its user's kernels of an environment share.
 #
 # Starting takes half a minute, so a shared one stays for a while after its last kernel
-# (``TORCHBENCH_MAGIC_COUNT_IDLE``). Kernels find it by a socket in a folder that belongs to the user and that nobody
-# else can enter; both sides ask the system who is at the other end. The name of the socket is a digest of what was
+# (``TORCHBENCH_MAGIC_COUNT_IDLE``). Kernels find it by a socket of Linux's abstract names, which ends with the process
+# that holds it and needs no file; both sides ask the system who is at the other end. Its name is a digest of what was
 # started (`start_digest`): kernels that would start another process, after ``pip install`` for instance, do not meet
 # it.
 
@@ -190,7 +68,7 @@ _IDLE_VARIABLE = "TORCHBENCH_MAGIC_COUNT_IDLE"
 _IDLE_SECONDS = 7200.0
 """For lunch and a meeting; it holds about 300 MB."""
 _HELLO_SECONDS = 10.0
-_LOCK_SECONDS = 30.0
+_AGAIN = 0.02
 _END_SECONDS = 5.0
 _KEEPER = str(Path(__file__).with_name("keeper.py"))
 
@@ -219,14 +97,12 @@ class Lease:
         directory: what it writes; private.
         began: when it was started (`time.monotonic`).
         is_shared: it may serve other kernels too.
-        why_alone: why not, where it was to.
         control, jobs: where it is told of a job, and takes its connection; None until it takes jobs.
     """
 
     def __init__(self, connection: socket.socket, keeper: subprocess.Popen[bytes] | None, idle: float) -> None:
         self._connection, self._keeper = connection, keeper
         self.is_shared = idle > 0
-        self.why_alone = ""
         self.control: socket.socket | None = None
         self.jobs: socket.socket | None = None
         try:
@@ -238,7 +114,7 @@ class Lease:
     def _greet(self, idle: float) -> None:
         connection = self._connection
         if peer(connection)[1] != os.geteuid():
-            raise ConnectionError("it belongs to another user")
+            raise PermissionError("it belongs to another user")
         if not select.select([connection], [], [], _HELLO_SECONDS)[0]:
             raise ConnectionError("its owner does not answer")
         hello = connection.recv(4096)
@@ -263,38 +139,37 @@ class Lease:
             OSError: it cannot be started.
         """
         program, environment, path = path_of_valgrind(), counting_environment(), start_path()
-        plan = {"path": path, "idle": idle, "socket": "", "listener": None, "kernel": None}
-        why_alone = ""
+        plan = {"path": path, "idle": idle, "listener": None, "kernel": None}
         if idle:
-            words = [program, tempfile.gettempdir(), *valgrind_command(program, "", preloaded)]
-            name = start_digest(words, environment, path) + ".socket"
-            try:
-                place = _MeetingPlace()
-            except OSError as error:
-                why_alone = f"{error.filename}: {error.strerror}"
-            else:
-                with place:
-                    return cls._shared(place, name, plan, program, preloaded)
+            folders = tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", "")
+            words = [program, *folders, *valgrind_command(program, "", preloaded)]
+            with contextlib.suppress(PermissionError):  # another user has taken the name
+                return cls._shared(start_digest(words, environment, path), plan, program, preloaded)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            lease = cls._of_new(ours, plan | {"idle": 0, "kernel": theirs.fileno()}, program, preloaded)
-        lease.why_alone = why_alone
-        return lease
+            return cls._of_new(ours, plan | {"idle": 0, "kernel": theirs.fileno()}, program, preloaded)
 
     @classmethod
-    def _shared(
-        cls, place: _MeetingPlace, name: str, plan: dict[str, Any], program: str, preloaded: Sequence[str]
-    ) -> Self:
-        path = place.path_of(name)
-        with contextlib.suppress(OSError):
-            return cls(_connected(path), None, plan["idle"])._usable()
-        with contextlib.suppress(OSError):
-            os.unlink(path)  # of one that was killed
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-            listener.bind(path)
-            listener.listen(64)
-            whole = plan | {"listener": listener.fileno(), "socket": os.path.join(place.folder, name)}
-            return cls._of_new(_connected(path), whole, program, preloaded, listener)
+    def _shared(cls, digest: str, plan: dict[str, Any], program: str, preloaded: Sequence[str]) -> Self:
+        name = f"\0torchbench_magic-{os.geteuid()}-{digest}"
+        until = time.monotonic() + _HELLO_SECONDS
+        while True:
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                lease = cls(_connected(name), None, plan["idle"])
+                if os.path.isdir(lease.directory):
+                    return lease
+                lease.end(for_all=True)  # it cannot write its counts: let it end, for the next that asks
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+                try:
+                    listener.bind(name)
+                except OSError:  # another kernel is just starting it, or it is just ending
+                    if time.monotonic() > until:
+                        raise PermissionError("that of another session does not answer") from None
+                    time.sleep(_AGAIN)
+                    continue
+                listener.listen(64)
+                plan["listener"] = listener.fileno()
+                return cls._of_new(_connected(name), plan, program, preloaded, listener)
 
     @classmethod
     def _of_new(
@@ -306,11 +181,10 @@ class Lease:
         listener: socket.socket | None = None,
     ) -> Self:
         """Start the keeper of a new one; ``connection`` leads to it, by its ``listener`` where it has one."""
-        remove_leftovers()
-        directory = new_directory()
+        directory = tempfile.mkdtemp(prefix="torchbench-count-")  # 0700
         whole = plan | {"directory": directory, "command": valgrind_command(program, directory, preloaded)}
         try:
-            with locked_output(directory) as output:
+            with open(os.path.join(directory, "output"), "wb") as output:
                 keeper = subprocess.Popen(
                     [sys.executable, "-I", "-S", _KEEPER, json.dumps(whole)],
                     stdin=subprocess.DEVNULL,
@@ -329,13 +203,6 @@ class Lease:
             shutil.rmtree(directory, ignore_errors=True)
             raise
 
-    def _usable(self) -> Self:
-        """One whose folder was taken away cannot write its counts: let it end, for the next that asks."""
-        if not os.path.isdir(self.directory):
-            self.end(for_all=True)
-            raise FileNotFoundError(errno.ENOENT, "its folder is gone", self.directory)
-        return self
-
     @property
     def is_alive(self) -> bool:
         """Whether the counting process runs, as its keeper says."""
@@ -345,6 +212,11 @@ class Lease:
             return True
         except OSError:
             return False
+
+    def has_ended(self, within: float) -> bool:
+        """Whether the counting process ends in so many seconds."""
+        select.select([self._connection], [], [], within)
+        return not self.is_alive
 
     def look(self, seconds: float) -> bool:
         """Whether it takes jobs; waits so long for that."""
@@ -400,76 +272,6 @@ def _connected(name: str) -> socket.socket:
         connection.close()
         raise
     return connection
-
-
-class _MeetingPlace:
-    """The folder of sockets, which no other kernel changes until the block ends.
-
-    Names in it go by the open folder: the path of a socket has at most 108 bytes, and it stays the folder that was
-    checked.
-
-    Raises:
-        OSError: there is none that is this user's alone, or it stays locked.
-    """
-
-    def __init__(self) -> None:
-        self.folder = _sockets_folder()
-        while True:
-            self._make()
-            self._open = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                found = os.fstat(self._open)
-                if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
-                    raise PermissionError(errno.EPERM, "other users can access it", self.folder)
-                self._lock()
-            except BaseException:
-                os.close(self._open)
-                raise
-            if self._is_there(found):
-                return
-            os.close(self._open)  # a keeper that ended has removed it meanwhile
-
-    def _make(self) -> None:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(self.folder, 0o700)
-            os.chmod(self.folder, 0o700)  # whatever the umask
-
-    def _is_there(self, found: os.stat_result) -> bool:
-        try:
-            return os.path.samestat(found, os.stat(self.folder))
-        except FileNotFoundError:
-            return False
-
-    def _lock(self) -> None:
-        import fcntl
-
-        until = time.monotonic() + _LOCK_SECONDS
-        while True:
-            try:
-                return fcntl.flock(self._open, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise TimeoutError(errno.ETIMEDOUT, "another session holds it", self.folder) from None
-                time.sleep(0.02)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._open)
-
-    def path_of(self, name: str) -> str:
-        return f"/proc/self/fd/{self._open}/{name}"
-
-
-def _sockets_folder() -> str:
-    """In the user's own folder for sockets where the system has made one, else beside other temporary files."""
-    asked = os.environ.get("XDG_RUNTIME_DIR", "")
-    with contextlib.suppress(OSError):
-        found = os.stat(asked)
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077:
-            return os.path.join(asked, "torchbench_magic")
-    return os.path.join(tempfile.gettempdir(), f"torchbench-magic-{os.geteuid()}")
 
 
 # ---- the start -------------------------------------------------------------------------------------------------------
@@ -552,19 +354,3 @@ def path_of_valgrind() -> str:
             " `conda install -c conda-forge valgrind`"
         )
     return found
-
-
-def check_valgrind_runs() -> None:
-    """Does it run anything at all here? A kernel without pages that are writable and executable stops it.
-
-    Raises:
-        MissingTool: it does not.
-    """
-    asked = [path_of_valgrind(), "--tool=none", "true"]
-    ran = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if ran.returncode:
-        said = (ran.stderr.strip().splitlines() or [f"status {ran.returncode}"])[-1]
-        raise MissingTool(
-            f"valgrind, which counts instructions, cannot run on this system ({said}): see what `valgrind --tool=none"
-            " true` says; a system that forbids pages both writable and executable stops it"
-        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import hashlib
 import os
@@ -11,7 +10,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import tempfile
@@ -376,64 +374,37 @@ def _shown(fault: Fault, snip: Snip) -> Iterator[str]:
 # Where compiled snippets are kept: a folder of the user's, by the hash of all that decides what comes out.
 #
 # Every file is written under another name and then renamed, so that kernels that compile the same thing at once do not
-# meet. Where the folder cannot be written, a private one serves this process, and that is said.
-#
-# What is kept is loaded into the kernel. So a file counts only where it, and the folders up to the cache's, belong to
-# this user and can be written by nobody else, and where its bytes are among those that were once put there: a library
-# that was cut off would end the kernel as it is loaded. The hashes stand beside it in ``NAME.sums``, one line for each
-# kernel that has compiled it.
+# meet. Where the folder cannot be written, a private one serves this process, and that is said. What is kept is loaded
+# into the kernel: so the folder must belong to this user and be writable by nobody else.
 
 _KEPT_DAYS = 30
 _MOST_BYTES = 2 << 30  # precompiled headers are 460 MB for each compiler and torch
 _IN_USE = 3600.0  # seconds since a kernel took it
-_BESIDE = (".sums", ".returned")
-"""Endings of what belongs to a file: its hashes, and that it was seen to return."""
+_RETURNED = ".returned"
+"""Ending of the file beside a library that says that it was seen to return."""
 
 
+@dataclass(frozen=True)
 class Cache:
     """One folder of compiled things.
 
     Attributes:
         folder: it; made when the first thing is compiled.
         why_private: why the user's own folder does not serve; empty where it does.
-        refused: file that was there -> why it was not taken.
     """
 
-    def __init__(self, folder: Path, why_private: str = "") -> None:
-        self.folder, self.why_private = folder, why_private
-        self.refused: dict[Path, str] = {}
+    folder: Path
+    why_private: str = ""
 
     def used(self, path: Path) -> bool:
-        """Whether it is there and can be trusted; then it counts as used now. Why not stands in `refused`."""
-        if not path.exists() and not path.is_symlink():
-            return False
-        why = self._why_not(path)
-        if why:
-            self.refused[path] = why
-            for ending in _BESIDE:
-                with contextlib.suppress(OSError):
-                    path.with_name(path.name + ending).unlink()
-            return False
+        """Whether it is there; then it counts as used now."""
         with contextlib.suppress(OSError):  # a file system without writing: it may be read nevertheless
             os.utime(path)
-        return True
-
-    def _why_not(self, path: Path) -> str:
-        folders = [folder for folder in path.parents if folder == self.folder or self.folder in folder.parents]
-        why = next(filter(None, map(why_not_ours, [*reversed(folders), path])), "")
-        if why:
-            return why
-        try:
-            with path.open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
-            known = path.with_name(f"{path.name}.sums").read_text(encoding="ascii", errors="replace").split()
-        except OSError:
-            return f"{path} has no hash beside it"
-        return "" if found in known else f"{path} was truncated or changed after compiling"
+        return path.exists()
 
     @contextlib.contextmanager
     def making(self, path: Path) -> Iterator[Path]:
-        """A private folder to make ``path`` in; see `keep`. It is gone afterwards.
+        """A private folder to make ``path`` in, then to be renamed. It is gone afterwards.
 
         Raises:
             OSError: the folder cannot be written.
@@ -446,49 +417,19 @@ class Cache:
         finally:
             shutil.rmtree(workshop, ignore_errors=True)
 
-    def keep(self, workshop: Path, path: Path) -> None:
-        """Put in place what was made in ``workshop`` under the name of ``path``, at once and whole.
-
-        Raises:
-            OSError: it cannot be put there.
-        """
-        made = workshop / path.name
-        made.chmod(made.stat().st_mode & ~0o022)
-        with made.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        sums = os.open(path.with_name(f"{path.name}.sums"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            os.write(sums, f"{digest}\n".encode())
-        finally:
-            os.close(sums)
-        os.replace(made, path)
-
     def prune(self, days: float = _KEPT_DAYS, most: int = _MOST_BYTES) -> None:
         """Remove what was not used for so long, and beyond so many bytes what was not used for longest."""
-        before = time.time() - days * 86400
-        with contextlib.suppress(OSError):
-            for path in sorted(self.folder.rglob("*"), reverse=True):  # what is in a folder before the folder
-                with contextlib.suppress(OSError):  # a folder that is not empty stays
-                    if path.stat().st_mtime < before and path.suffix not in _BESIDE:
-                        path.rmdir() if path.is_dir() else _remove(path)
-            self._shrink(most)
-
-    def _shrink(self, most: int) -> None:
-        kept = [path for path in self.folder.rglob("*") if path.is_file() and path.suffix not in _BESIDE]
-        known = [(path.stat(), path) for path in kept]
-        size, now = sum(about.st_size for about, _ in known), time.time()
-        for about, path in sorted(known, key=lambda one: one[0].st_mtime):
-            if size <= most or now - about.st_mtime < _IN_USE:
-                break
-            with contextlib.suppress(OSError):
-                _remove(path)
-                size -= about.st_size
-
-
-def _remove(path: Path) -> None:
-    path.unlink()
-    for ending in _BESIDE:
-        path.with_name(path.name + ending).unlink(missing_ok=True)
+        now, size = time.time(), 0
+        known = [(path.stat(), path) for path in self.folder.glob("*/*") if path.suffix != _RETURNED]
+        for about, path in sorted(known, key=lambda one: -one[0].st_mtime):
+            size += about.st_size
+            idle = now - about.st_mtime
+            if idle > days * 86400 or (size > most and idle > _IN_USE):
+                if path.is_dir():  # of a kernel that was killed
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+                    path.with_name(path.name + _RETURNED).unlink(missing_ok=True)
 
 
 def why_not_ours(path: Path) -> str:
@@ -507,84 +448,27 @@ def why_not_ours(path: Path) -> str:
 
 
 @cache
-def _at(folder: Path) -> Cache:
-    try:
-        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # whatever the umask: group-writable is refused
-        folder.mkdir(mode=0o700, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        return private_cache(f"{folder} cannot be written ({error.strerror})")
-    return Cache(folder)
-
-
-@cache
-def _private_folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="torchbench-cpp-"))
-    owner = os.getpid()
-    atexit.register(lambda: shutil.rmtree(folder, ignore_errors=True) if os.getpid() == owner else None)
-    return folder
-
-
-def private_cache(why: str) -> Cache:
-    """A folder that ends with this process, for the reason given."""
-    return Cache(_private_folder(), why)
+def _private_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder that ends with this process."""
+    return tempfile.TemporaryDirectory(prefix="torchbench-cpp-", ignore_cleanup_errors=True)
 
 
 def the_cache() -> Cache:
     """The user's cache; ``XDG_CACHE_HOME`` names another place for it."""
     try:
-        home = user_cache_folder()
+        folder = user_cache_folder() / "torchbench_magic" / "cpp"
     except RuntimeError:  # neither HOME nor an entry of the user
-        return private_cache("this user has no home folder")
-    found = _at(home / "torchbench_magic" / "cpp")
-    if not found.why_private:
-        why = why_not_ours(found.folder.parent) or why_not_ours(found.folder)
-        if why:
-            return private_cache(why)
-    found.refused.clear()
-    return found
-
-
-# ---- compiler_watch --------------------------------------------------------------------------------------------------
-# Ends a compiler, and removes its folder, when this process is gone, however it ended.
-
-_WAIT_AND_END = """\
-read -r _
-if grep -qF -- "$2" "/proc/$1/cmdline" 2>/dev/null; then kill -9 "-$1"; fi
-rm -rf -- "$2"
-"""
-"""The number of a process may be another's by then: its command line has the name of the folder."""
-
-
-class CompilerWatch:
-    """A shell that waits for the end of this process.
-
-    Args:
-        pid: of the compiler, which leads a group of its own.
-        folder: what it works in, whose name stands in its command line.
-
-    Raises:
-        OSError: the shell cannot be started.
-    """
-
-    def __init__(self, pid: int, folder: str) -> None:
-        self._held, theirs = socket.socketpair()  # its other end closes with this process
-        with theirs:
-            self._shell = subprocess.Popen(
-                ["/bin/sh", "-c", _WAIT_AND_END, "sh", str(pid), folder],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                start_new_session=True,  # Ctrl-C is the notebook's
-            )
-
-    def end(self) -> None:
-        """The compiler has ended, and its folder is seen to by others."""
-        self._shell.kill()
-        self._shell.wait()
-        self._held.close()
+        why = "this user has no home folder"
+    else:
+        try:
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # whatever the umask
+            folder.mkdir(mode=0o700, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+            why = why_not_ours(folder.parent) or why_not_ours(folder)
+        except OSError as error:
+            why = f"{folder} cannot be written ({error.strerror})"
+    return Cache(Path(_private_folder().name), why) if why else Cache(folder)
 
 
 # ---- build -----------------------------------------------------------------------------------------------------------
@@ -599,7 +483,6 @@ Meanwhile = Callable[[], AbstractContextManager[object]]
 _TICK = 0.05
 _OFTEN = 4
 """Snippets in the cache from which on headers are precompiled."""
-_NO_SPACE = ("No space left on device", "Disk quota exceeded")
 
 
 @dataclass(frozen=True)
@@ -609,12 +492,10 @@ class Built:
     Attributes:
         library: the file.
         why_private: why it is not kept for other kernels; empty where it is.
-        why_anew: why a library that was there was not taken; empty where it was, or where there was none.
     """
 
     library: Path
     why_private: str = ""
-    why_anew: str = ""
 
 
 def build(
@@ -634,31 +515,7 @@ def build(
         SnippetError: what does not compile, with the lines of the cell.
     """
     with interrupts_held():
-        return _built(snips, progress, meanwhile)
-
-
-def _built(snips: Mapping[str, Snip], progress: Progress, meanwhile: Meanwhile) -> dict[str, Built]:
-    toolchain, cache = find_toolchain(), the_cache()
-    try:
-        return _Builds(toolchain, cache, progress, meanwhile).build(snips)
-    except _NoRoom as full:
-        if cache.why_private:
-            raise SnippetError(f"{full}: free space in {cache.folder}") from None
-        cache = private_cache(f"{cache.folder} cannot be written ({full})")
-    try:
-        return _Builds(toolchain, cache, progress, meanwhile).build(snips)
-    except _NoRoom as full:
-        raise SnippetError(f"snippets cannot be compiled ({full}): free space in {cache.folder.parent}") from None
-
-
-class _NoRoom(Exception):
-    """Nothing can be written where the compiler writes."""
-
-
-def _check_room(said: str) -> None:
-    full = next((words for words in _NO_SPACE if words in said), None)
-    if full is not None:
-        raise _NoRoom(full)
+        return _Builds(find_toolchain(), the_cache(), progress, meanwhile).build(snips)
 
 
 @dataclass
@@ -698,10 +555,10 @@ class _Builds:
             with self._meanwhile():
                 self._prepare_headers()
                 found |= self._compile(waiting)
-            self._cache.prune()
-        refused = self._cache.refused
+            with contextlib.suppress(OSError):  # of a kernel that does the same
+                self._cache.prune()
         # in the order of the snippets, not in that of the compilers' ends
-        return {name: Built(found[name], self._cache.why_private, refused.get(found[name], "")) for name in snips}
+        return {name: Built(found[name], self._cache.why_private) for name in snips}
 
     def _target(self, snip: Snip, headers: Headers) -> Path:
         """One folder for all snippets of one compiler, its flags and this torch."""
@@ -727,16 +584,16 @@ class _Builds:
                 while process.poll() is None:
                     self._tell("compiling torch's headers, once")
                     time.sleep(_TICK)
-            _check_room((workshop / "said").read_text(errors="replace"))
             if process.returncode == 0:
-                self._cache.keep(workshop, precompiled)
+                os.replace(workshop / precompiled.name, precompiled)
 
     @contextlib.contextmanager
     def _room(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise _NoRoom(error.strerror or str(error)) from error
+            why = error.strerror or error
+            raise SnippetError(f"snippets cannot be compiled ({why}): free space in {self._cache.folder}") from None
 
     # ---- the snippets -------------------------------------------------------------------------------------------
 
@@ -781,26 +638,18 @@ class _Builds:
         return one
 
     def _finish(self, one: _Compile) -> str:
-        """Put what was made in place; what the compiler said.
-
-        Raises:
-            _NoRoom: it had no space.
-        """
+        """Put what was made in place; what the compiler said."""
         with one.stack, self._room():
             said = (one.workshop / "said").read_text(errors="replace")
             if one.process is not None and one.process.returncode == 0:
-                self._cache.keep(one.workshop, one.target)
-        _check_room(said)
+                os.replace(one.workshop / one.target.name, one.target)
         return said
 
     # ---- a compiler ---------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _running(self, arguments: Sequence[str], workshop: Path) -> Iterator[subprocess.Popen[bytes]]:
-        """A compiler with torch's flags, its words in ``said``; killed, with what it started, if it still runs.
-
-        Where this process is killed meanwhile, a shell ends the compiler and removes its folder.
-        """
+        """A compiler with torch's flags, its words in ``said``; killed, with what it started, if it still runs."""
         words = {**os.environ, "LC_ALL": "C", "TMPDIR": str(workshop)}
         quiet = ["-fdiagnostics-color=never", "-fno-diagnostics-show-caret"]
         with open(workshop / "said", "wb") as said:
@@ -813,17 +662,13 @@ class _Builds:
                 cwd=workshop,
                 start_new_session=True,  # Ctrl-C is the notebook's
             )
-        watch: CompilerWatch | None = None
         try:
-            watch = CompilerWatch(process.pid, str(workshop))
             yield process
         finally:
             if process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-            if watch is not None:
-                watch.end()
 
     def _tell(self, what: str) -> None:
         hear_interrupt()

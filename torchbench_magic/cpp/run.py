@@ -90,8 +90,7 @@ try:
 except OSError:
     os._exit({_RETURNED})
 snippet.torchbench_set_threads(int(sys.argv[2]))
-out = (ctypes.c_int64 * 2)()
-snippet.torchbench_time(ctypes.c_int64(1), ctypes.c_int64(0), -1, out, None, ctypes.c_int64(0))
+snippet.torchbench_count(ctypes.c_int64(1), ctypes.c_int64(0), None, ctypes.c_int64(0))
 os._exit({_RETURNED})
 """
 
@@ -166,7 +165,6 @@ class Snippet:
         stmt, setup, global_setup: the code.
         library: the compiled file; the counting process loads it too.
         why_private: why it could not be kept for other kernels; empty where it was.
-        why_anew: why one that was kept was compiled anew; empty where it was not.
     """
 
     name: str
@@ -175,7 +173,6 @@ class Snippet:
     global_setup: str
     library: Path
     why_private: str = field(default="", compare=False)
-    why_anew: str = field(default="", compare=False)
 
     def timeit(self, number: int) -> tuple[int, int]:
         """Setup, one untimed call, then ``number`` timed ones at torch's current thread count.
@@ -289,7 +286,7 @@ def compile_snippets(
         try_out(name, built.library, threads, progress)
         snip = snips[name]
         code = (snip.stmt.source, snip.setup_text, snip.global_setup_text)
-        made[name] = Snippet(name, *code, built.library, built.why_private, built.why_anew)
+        made[name] = Snippet(name, *code, built.library, built.why_private)
     return made
 
 
@@ -399,14 +396,12 @@ class SnippetBodies:
         return LibraryJob(str(self._snippets[name].library), counting.number, threads)
 
     def _doubts(self) -> Sequence[Doubt]:
-        found = []
-        if private := next((s.why_private for s in self._snippets.values() if s.why_private), ""):
-            text = f"Compiled snippets are kept for this session only: {private}."
-            way = "Set XDG_CACHE_HOME to a folder that you, and nobody else, can write to."
-            found.append(Doubt("private-cache", text, way))
-        for name, why in [(name, snippet.why_anew) for name, snippet in self._snippets.items() if snippet.why_anew]:
-            found.append(Doubt("compiled-anew", f"{name} was recompiled: {why}."))
-        return found
+        private = next((s.why_private for s in self._snippets.values() if s.why_private), "")
+        if not private:
+            return []
+        text = f"Compiled snippets are kept for this session only: {private}."
+        way = "Set XDG_CACHE_HOME to a folder that you, and nobody else, can write to."
+        return [Doubt("private-cache", text, way)]
 
 
 def _waited_for(plan: Plan) -> int:

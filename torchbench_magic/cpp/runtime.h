@@ -116,16 +116,8 @@ inline Status timed(Loop loop, void* closure, std::int64_t calls, int device, st
 struct Job {
   std::int64_t calls;
   std::int64_t warm;
-  int device;
-  std::int64_t* ns;
   Status status;
 };
-
-inline void serve_timing(Loop loop, void* closure, void* context) {
-  auto& job = *static_cast<Job*>(context);
-  loop(closure, job.warm);
-  job.status = timed(loop, closure, job.calls, job.device, job.ns);
-}
 
 inline void serve_count(Loop loop, void* closure, void* context) {
   auto& job = *static_cast<Job*>(context);
@@ -171,22 +163,10 @@ TORCHBENCH_EXPORT torchbench::Status torchbench_block(
   }
 }
 
-// Setup, `warm` untimed calls, then one block: what torch's template does.
-TORCHBENCH_EXPORT torchbench::Status torchbench_time(
-    std::int64_t calls,
-    std::int64_t warm,
-    int device,
-    std::int64_t* ns,
-    char* text,
-    std::int64_t size) noexcept {
-  torchbench::Job job{calls, warm, device, ns, torchbench::Status::Ok};
-  const auto status = torchbench_run(&torchbench::serve_timing, &job, {text, size});
-  return status != torchbench::Status::Ok ? status : job.status;
-}
-
-// Setup, `warm` calls, then the statement and the empty loop, each followed by a dump of callgrind's counts.
+// Setup, `warm` calls, then the statement and the empty loop, each followed by a dump of callgrind's counts. Outside
+// valgrind it merely makes the calls: so a new snippet is tried out.
 TORCHBENCH_EXPORT torchbench::Status torchbench_count(std::int64_t calls, std::int64_t warm, char* text, std::int64_t size) noexcept {
-  torchbench::Job job{calls, warm, -1, nullptr, torchbench::Status::Ok};
+  torchbench::Job job{calls, warm, torchbench::Status::Ok};
   const auto status = torchbench_run(&torchbench::serve_count, &job, {text, size});
   return status != torchbench::Status::Ok ? status : job.status;
 }

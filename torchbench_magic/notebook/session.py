@@ -6,10 +6,9 @@ import ast
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from traceback import FrameSummary
 from types import TracebackType
@@ -143,9 +142,7 @@ class Session:
         import_libraries()
         delivery = Delivery(self, family, options, view)
         try:
-            known = "torchbench_magic.counting.client"  # imported whole: another thread may be at it
-            with import_module(known).starting_held() if known in sys.modules else nullcontext():
-                yield delivery
+            yield delivery
         except Interrupted as interrupt:
             delivery.deliver(interrupt.partial)
             raise KeyboardInterrupt(*interrupt.args) from None

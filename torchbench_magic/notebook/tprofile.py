@@ -15,6 +15,7 @@ from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 from torchbench_magic.process.code import CompiledBody
 from torchbench_magic.process.interrupts import Progress, interrupts_held, interrupts_let_through
+from torchbench_magic.process.sent_errors import raise_at
 
 from .option_parser import describe, documented
 from .options import ProfilerOptions
@@ -89,7 +90,7 @@ def deliver_ranks(outcome: RankOutcome, options: ProfilerOptions, doubts: list[D
         raise Interrupted(profile)
     if outcome.error is not None:
         delivery.deliver(profile)
-        raise outcome.error
+        raise_at(outcome.lines, outcome.error)
     delivery.result = profile
 
 

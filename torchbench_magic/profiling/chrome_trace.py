@@ -55,7 +55,7 @@ OWN_KEY = "torchbench_magic"
 LAYOUT = 1
 """Version of what stands under `OWN_KEY`."""
 
-_CATEGORIES = {
+CATEGORIES = {
     "op": "cpu_op",
     "range": "user_annotation",
     "runtime": "cuda_runtime",
@@ -218,7 +218,7 @@ def _heads(trace: Trace, events: Mapping[str, Ints]) -> tuple[Ints, list[tuple[s
         pid, tid = where[track]
         on_device = f'"device":{pid},"stream":{tid},"correlation":'
         own = '"External id":' if kind < runtime else '"correlation":' if kind == runtime else on_device
-        head = f'{{"ph":"X","cat":"{_CATEGORIES[KINDS[kind]]}","name":{names[name]},"pid":{pid},"tid":{tid},"ts":'
+        head = f'{{"ph":"X","cat":"{CATEGORIES[KINDS[kind]]}","name":{names[name]},"pid":{pid},"tid":{tid},"ts":'
         found.append((head, f'"args":{{{own}'))
     return key, found
 

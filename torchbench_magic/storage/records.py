@@ -58,7 +58,6 @@ _NUMBERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint3
 _DTYPES = {"shuffle-zlib": _NUMBERS, "mask-shuffle-zlib": ("Int64",), "words-zlib": ("text",)}
 _ITEM = {"Int64": 9} | {name: np.dtype(name).itemsize for name in _NUMBERS}
 _LEVEL = 6
-_BEST_RATIO = 1032  # zlib cannot do better; a length that claims more is false
 _USUAL_RATIO, _ALWAYS = 64, 1 << 28
 """What a record may take unpacked: so many times its size, and so many bytes (256 MiB) besides. Profiles that we write
 take 3 to 20 times."""
@@ -176,14 +175,12 @@ def _array(data: bytes, dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
 
 def _inflated(column: PackedColumn, expected: int | None) -> bytes:
     """The bytes before zlib; ``expected`` of them where that is known."""
-    most = _BEST_RATIO * len(column.data) + 64
-    if expected is None:  # texts: each is named by a row
-        most = min(most, 4 * column.rows + _USUAL_RATIO * len(column.data) + _ALWAYS // 8)
-    if expected is not None and expected > most:
-        raise _damaged(column, f"{len(column.data)} bytes cannot hold {column.rows} rows")
+    most = expected
+    if most is None:  # texts: each is named by a row
+        most = 4 * column.rows + _USUAL_RATIO * len(column.data) + _ALWAYS // 8
     stream = zlib.decompressobj()
     try:
-        data = stream.decompress(column.data, (most if expected is None else expected) + 1)
+        data = stream.decompress(column.data, most + 1)
     except zlib.error as error:
         raise _damaged(column, str(error)) from None
     if not stream.eof or (expected is not None and len(data) != expected):
@@ -245,7 +242,7 @@ def state_of(header: Mapping[str, Any], kind: type) -> dict[str, Any]:
     """
     state = {name: decoded(value) for name, value in header.items() if name in _hints(kind)}
     for name, value in state.items():
-        if not _fits(value, _hints(kind)[name]):
+        if not fits(value, _hints(kind)[name]):
             raise TypeError(f"{name} is a {type(value).__name__}")
     return state
 
@@ -256,18 +253,20 @@ def _hints(kind: type) -> dict[str, Any]:
     return {item.name: hints[item.name] for item in fields(kind)}
 
 
-def _fits(value: object, hint: Any) -> bool:
-    """Whether a value is of a declared type, down to the items of tuples."""
+def fits(value: object, hint: Any) -> bool:
+    """Whether a value is of a declared type, down to the items of tuples and lists."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint in (object, Any):
         return True
     if origin in (Union, UnionType):
-        return any(_fits(value, one) for one in arguments)
+        return any(fits(value, one) for one in arguments)
     if origin is Literal:
         return value in arguments
     if origin is tuple and isinstance(value, tuple):
         every = [arguments[0]] * len(value) if arguments[1:] == (...,) else list(arguments)
-        return len(every) == len(value) and all(map(_fits, value, every))
+        return len(every) == len(value) and all(map(fits, value, every))
+    if origin is list and isinstance(value, list):
+        return all(fits(each, arguments[0]) for each in value)
     if origin is not None:
         return isinstance(value, origin)
     if isinstance(value, bool):

@@ -7,7 +7,7 @@ import math
 import re
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,14 @@ from torchbench_magic.process.values_between_runs import changes_of, same_values
 from torchbench_magic.results import Doubt
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.counted_rows import key_of_row
-from torchbench_magic.timing.identity import given_label, identifying_options, short_text, source_id, task_of
+from torchbench_magic.timing.identity import (
+    given_label,
+    identifying_options,
+    input_differences,
+    short_text,
+    source_id,
+    task_of,
+)
 from torchbench_magic.timing.samples import Subject
 
 from .records import encoded
@@ -31,10 +38,14 @@ if TYPE_CHECKING:  # what has torch with it
 # ---- not_reused ------------------------------------------------------------------------------------------------------
 # Why a stored run does not answer what is asked: which part of it is not as it would be now.
 
-_PLACE = {"torch": "torch", "system": "the system", "cpu": "the processor", "accelerator": "the accelerator"}
+_PLACE = {
+    "torch": "torch",
+    "system": "the system",
+    "cpu": "the processor",
+    "accelerator": "the accelerator",
+    "usable_cores": "the number of usable cores",
+}
 _MOST = 3
-_DIGEST = re.compile(r" \([0-9a-f]{6}\)")
-"""Of what a text of `process.inputs.inputs_of` does not say in words."""
 
 
 def named_few(found: Sequence[str]) -> str:
@@ -59,65 +70,55 @@ def unlike_parts(
     """
     if found.partial:
         yield "it is not complete"
-    yield from _of_environment(found.environment, here)
+    yield from _changes(_places(found.environment, here), absent="not set")
     then, asked = options
-    if not then:
+    if then:
+        yield from _changes({f"option {n}": v for n, v in one.items() if n != "threads"} for one in options)
+    else:
         yield "its options were not recorded"
-    for name in sorted(then.keys() | asked.keys()) if then else ():
-        before, now = then.get(name), asked.get(name)
-        if before != now and name != "threads":
-            yield f"option {name} was {short_text(before)}, is {short_text(now)}"
     yield from _of_identity(wanted, found.subjects)
     if then.get("threads") != asked.get("threads") and _threads(wanted) == _threads(found.subjects):
         yield "`-t` was given in only one of the two runs"
 
 
-def _of_environment(then: Environment, here: Environment) -> Iterator[str]:
-    """Versions, machine, and the variables that steer threads and allocators."""
-    versions = [".".join(one.python.split(".")[:2]) for one in (then, here)]
-    if versions[0] != versions[1]:
-        yield f"Python was {versions[0]}, is {versions[1]}"
-    for name, word in _PLACE.items():
-        before, now = getattr(then, name), getattr(here, name)
-        if before != now:
-            yield f"{word} was {short_text(before)}, is {short_text(now)}"
-    if then.usable_cores != here.usable_cores:
-        yield f"usable cores were {then.usable_cores}, are {here.usable_cores}"
-    if then.quota is not None and here.quota is not None and then.quota != here.quota:  # of older runs it is not known
-        quotas = ("none" if math.isinf(cores) else f"{cores:g} cores" for cores in (then.quota, here.quota))
-        yield "the CPU quota was {}, is {}".format(*quotas)
-    for name in sorted(then.variables.keys() | here.variables.keys()):
-        values = then.variables.get(name, "not set"), here.variables.get(name, "not set")
-        if values[0] != values[1]:
-            yield f"environment variable {name} was {short_text(values[0])}, is {short_text(values[1])}"
+def _changes(both: Iterable[Mapping[str, object]], absent: str | None = None) -> Iterator[str]:
+    then, now = both
+    for name in dict.fromkeys([*then, *now]):
+        before, here = then.get(name, absent), now.get(name, absent)
+        if before != here:
+            yield f"{name} was {short_text(before)}, is {short_text(here)}"
+
+
+def _places(then: Environment, here: Environment) -> Iterator[dict[str, object]]:
+    """Versions, machine, and the variables that steer threads and allocators, of each of two environments."""
+    for one in (then, here):
+        facts: dict[str, object] = {"Python": ".".join(one.python.split(".")[:2])}
+        facts |= {word: getattr(one, name) for name, word in _PLACE.items()}
+        if then.quota is not None and here.quota is not None:  # of older runs it is not known
+            quota = one.quota or math.inf
+            facts["the CPU quota"] = "none" if math.isinf(quota) else f"{quota:g} cores"
+        yield facts | {f"environment variable {name}": one.variables[name] for name in sorted(one.variables)}
 
 
 def _of_identity(wanted: Sequence[Subject], found: Sequence[Subject]) -> Iterator[str]:
     """Names, threads, point and code, then what the code reads where these are alike."""
-    if _names(wanted) != _names(found):
-        yield f"the alternatives were {units.listed(_names(found))}, are {units.listed(_names(wanted))}"
-        return
-    if _threads(wanted) != _threads(found):
-        yield f"threads were {units.listed(_threads(found))}, are {units.listed(_threads(wanted))}"
-        return
-    if len(wanted) != len(found):
-        yield "its points were grouped differently"
-        return
-    told: dict[str, None] = {}
-    for now, then in zip(wanted, found, strict=True):
-        told |= dict.fromkeys(_of_subject(then, now))
-    yield from told
+    named = (
+        {"the list of alternatives": units.listed(_names(one)), "the list of threads": units.listed(_threads(one))}
+        for one in (found, wanted)
+    )
+    unlike = list(_changes(named))
+    if not unlike and len(wanted) != len(found):
+        unlike = ["its points were grouped differently"]
+    if not unlike:
+        pairs = zip(found, wanted, strict=True)
+        unlike = list(dict.fromkeys(said for then, now in pairs for said in _of_subject(then, now)))
+    yield from unlike
 
 
 def _of_subject(then: Subject, now: Subject) -> Iterator[str]:
-    names = (
-        ("label", given_label(then.label), given_label(now.label)),
-        ("sub-label", then.sub_label, now.sub_label),
-        ("env", then.env, now.env),
+    yield from _changes(
+        {"the label": given_label(s.label), "the sub-label": s.sub_label, "the env": s.env} for s in (then, now)
     )
-    for word, before, here in names:
-        if before != here:
-            yield f"the {word} was {short_text(before)}, is {short_text(here)}"
     if (then.description, then.num_threads) != (now.description, now.num_threads):
         yield "its rows are in a different order"
     if encoded(then.axes) != encoded(now.axes):
@@ -139,14 +140,8 @@ def _of_inputs(then: Subject, now: Subject) -> Iterator[str]:
         yield "its inputs were not recorded"
         return
     given = dict(now.given)
-    changed = [name for name, text in then.given if given.get(name) != text]
-    for name in changed:
-        before, here = dict(then.given)[name], given.get(name, "not set")
-        what = _DIGEST.sub("", here)
-        if _DIGEST.sub("", before) == what:
-            yield f"`{name}` has other shapes, layers or hooks (it was {what}, and still is)"
-        else:
-            yield f"`{name}` was {before}, is {here}"
+    changed = input_differences(then.given, [(name, given.get(name, "not set")) for name, _ in then.given])
+    yield from changed.values()
     if not same_values(then.given_values, now.given_values or ()):
         words = list(changes_of(then.given_values, now.given_values, said=changed))
         yield from words or (() if changed else ("the code reads other values",))
@@ -205,7 +200,6 @@ class Recording:
         self._uncompared: dict[str, str] = {}
         self._has_tensors = False
         self._reasons: Counter[str] = Counter()  # why a stored point was not taken over -> points
-        self._has_others, self._unknown = resume and store.has_timings(), 0
         self._counting = counting
 
     def keep(self, finished: Comparison) -> None:
@@ -250,13 +244,8 @@ class Recording:
                     self._has_tensors |= any(_DTYPE.search(text) for _, text in then.inputs or ())
                 return replace(found, subjects=tuple(replace(s, label=task.plan.label) for s in found.subjects))
             unlike.append(differing)
-        if not unlike:  # known by other names, or at other threads
-            alike = self._store.of_code([source_id(subject.before, subject.stmt) for subject in wanted])
-            unlike = [self._differences(task, wanted, found, here) for found in alike if _is_of(found, point)]
         if unlike:
             self._reasons[named_few(min(unlike, key=len))] += 1  # of the nearest ones the newest
-        else:
-            self._unknown += 1
         return None
 
     def _differences(
@@ -322,8 +311,6 @@ class Recording:
     def _measured_again(self) -> Iterator[Doubt]:
         """Why stored points were not taken over, in one line."""
         if not self._reasons:
-            if self._unknown and self._has_others and not self.skipped:
-                yield Doubt("measured-again", f"Measured, since {self._store.path} holds no run of this code.")
             return
         (reason, points), *others = self._reasons.most_common()
         total = self._reasons.total()
@@ -370,9 +357,3 @@ def _wanted(task: Task, point: Point | None, environment: Environment) -> Iterat
                 given=task.given[name].inputs,
                 given_values=task.given[name].values,
             )
-
-
-def _is_of(found: Comparison, point: Point | None) -> bool:
-    """Whether a stored run is of this point, if of any: a point that is new is no repetition."""
-    axes = encoded(point.axes if point is not None else ())
-    return all(encoded(subject.axes) == axes for subject in found.subjects)

@@ -64,7 +64,6 @@ _APPLICATION = 0x54424D31  # "TBM1", kept in PRAGMA application_id
 _TRY = 0.25  # seconds that SQLite itself waits
 _IN_THE_WAY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _MAGIC = b"SQLite format 3\0"
-_LAST_NUMBER = 2**63 - 1
 
 _TABLES = """
 CREATE TABLE record (
@@ -230,7 +229,7 @@ def _told(path: Path, patience: float) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StoreError(f"{path}: {_reason(error, path, patience)}") from None
+        raise StoreError(f"{path}: {_reason(error, patience)}") from None
     except UnicodeDecodeError as error:  # SQLite quotes what the file holds
         raise StoreError(f"{path}: is damaged ({error.reason})") from None
 
@@ -239,14 +238,12 @@ def _code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # without the extended part
 
 
-def _reason(error: sqlite3.Error, path: Path, patience: float) -> str:
+def _reason(error: sqlite3.Error, patience: float) -> str:
     code = _code(error)
     if code in _IN_THE_WAY:
         return f"another process has held it locked for {patience:g} s; end its transaction, or give another name"
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return "cannot be written: the file or its folder is read-only; use another name"
-    if code == sqlite3.SQLITE_FULL and _has_no_number_left(path):
-        return "is damaged (it has no number left for another record)"
     if code == sqlite3.SQLITE_FULL:
         return "the disk is full: free some space, or use another disk"
     if code == sqlite3.SQLITE_IOERR:
@@ -255,14 +252,6 @@ def _reason(error: sqlite3.Error, path: Path, patience: float) -> str:
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return f"is damaged ({_one_line(error)})"
     return f"SQLite says: {_one_line(error)}"
-
-
-def _has_no_number_left(path: Path) -> bool:
-    """Whether the file says that its last record had the highest number there is: SQLite calls that full too."""
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(_connected(path, "ro")) as connection:
-        (last,) = connection.execute("SELECT max(seq) FROM sqlite_sequence").fetchone()
-        return bool(last == _LAST_NUMBER)
-    return False
 
 
 def _one_line(error: sqlite3.Error) -> str:
@@ -369,29 +358,6 @@ class Store:
             rows = connection.execute(query, (key,)).fetchall()
             read = [(run, self._read(connection, number)) for number, run in rows]
             return [(run, found) for run, found in read if isinstance(found, Comparison)]
-
-    def has_timings(self) -> bool:
-        """Whether any timing is stored."""
-        if not self.path.exists():
-            return False
-        with reading(self.path, patience=self.patience, waiting=self.waiting) as connection:
-            return bool(connection.execute("SELECT 1 FROM record WHERE kind = 'Comparison' LIMIT 1").fetchone())
-
-    def of_code(self, source_ids: Sequence[str], most: int = 5) -> list[Comparison]:
-        """Records in which one of these codes was timed, whatever it was called and at whatever threads; newest first.
-
-        Args:
-            source_ids: see `identity.source_id`.
-            most: how many are read.
-        """
-        if not self.path.exists():
-            return []
-        where = " OR ".join(["header LIKE ?"] * len(source_ids))
-        query = f"SELECT id FROM record WHERE kind = 'Comparison' AND ({where}) ORDER BY id DESC LIMIT {most}"
-        with reading(self.path, patience=self.patience, waiting=self.waiting) as connection:
-            rows = connection.execute(query, [f'%"{source}"%' for source in source_ids]).fetchall()
-            read = [self._read(connection, number) for (number,) in rows]
-        return [found for found in read if isinstance(found, Comparison)]
 
     def last(self, result: Comparison) -> dict[int, tuple[Comparison, int]]:
         """Row of ``result`` -> the last stored record that holds its identity, and the row there; not itself."""

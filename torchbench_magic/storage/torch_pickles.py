@@ -12,12 +12,14 @@ around a `find_class` that admits real classes.
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import pickle
 import pickletools
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any, get_type_hints
 
 import pandas as pd
 
@@ -26,6 +28,8 @@ from torchbench_magic.files import path_of
 from torchbench_magic.process.environment import Environment
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.samples import Subject
+
+from .records import fits
 
 _COMMON = "torch.utils.benchmark.utils.common"
 _TIMER = "torch.utils.benchmark.utils.valgrind_wrapper.timer_interface"
@@ -56,19 +60,13 @@ class _Reader(pickle.Unpickler):
 
     def __init__(self, file: io.BufferedIOBase) -> None:
         super().__init__(file)
-        self._object: type[_Standin] = type("object", (_Standin,), {})
         self._standins = {name: type(name[1], (_Standin,), {}) for name in _RECORDS}
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in self._standins:
             return self._standins[module, name]
-        if module in ("builtins", "__builtin__"):
-            if name in _BUILTINS:
-                return _BUILTINS[name]
-            if name == "object":
-                return self._object
-        if (module, name) in (("copyreg", "_reconstructor"), ("copy_reg", "_reconstructor")):
-            return _reconstructor()
+        if module in ("builtins", "__builtin__") and name in _BUILTINS:
+            return _BUILTINS[name]
         raise _Refused(f"it names {module}.{name}")
 
     def persistent_load(self, pid: object) -> Any:
@@ -77,17 +75,6 @@ class _Reader(pickle.Unpickler):
 
 class _Refused(Exception):
     """The file asks for something that is not admitted."""
-
-
-def _reconstructor() -> Callable[..., _Standin]:
-    """How pickles of protocols 0 and 1 make an object; a function of its own for each file, as the stand-ins are."""
-
-    def reconstruct(kind: Any, base: Any, state: Any) -> _Standin:
-        if not (isinstance(kind, type) and issubclass(kind, _Standin)) or state is not None:
-            raise _Refused("it makes an object in an unknown way")
-        return kind()
-
-    return reconstruct
 
 
 def load_torch_pickle(path: str | os.PathLike[str]) -> list[Any]:
@@ -146,111 +133,43 @@ def _records(value: Any, left: list[int] | None = None) -> Iterator[Any]:
         for item in value.values():
             yield from _records(item, left)
     elif isinstance(value, _Standin):
-        made = _made(value)
         if type(value).__name__ == "FunctionCount":
             raise _Refused("it holds a FunctionCount by itself")
-        yield made
+        yield _made(value)
     else:
         raise _Refused(f"it holds a {type(value).__name__}")
 
 
 def _made(value: Any) -> Any:
-    """The torch record that a stand-in holds the fields of."""
-    makers: dict[str, Callable[[_Standin], Any]] = {
-        "Measurement": _measurement,
-        "TaskSpec": _task_spec,
-        "CallgrindStats": _callgrind_stats,
-        "FunctionCounts": _function_counts,
-        "FunctionCount": _function_count,
-    }
-    maker = makers.get(type(value).__name__) if isinstance(value, _Standin) else None
-    if maker is None:
-        raise _Refused(f"it holds a {type(value).__name__} where a record should be")
-    return maker(value)
-
-
-def _field(value: _Standin, name: str, kinds: type | tuple[type, ...], default: Any = ...) -> Any:
-    """One checked field. bool is no int here, as it is none of torch's numbers."""
-    state = vars(value)
-    if name not in state and default is not ...:
-        return default
-    found = state.get(name)
-    kinds = kinds if isinstance(kinds, tuple) else (kinds,)
-    if not isinstance(found, kinds) or (isinstance(found, bool) and bool not in kinds):
-        raise _Refused(f"{name} of a {type(value).__name__} is a {type(found).__name__}")
-    return found
-
-
-_TEXT = (str, type(None))
-
-
-def _measurement(value: _Standin) -> Any:
-    from torch.utils.benchmark import Measurement
-
-    times = _field(value, "raw_times", list)
-    if not all(isinstance(time, float | int) and not isinstance(time, bool) for time in times):
-        raise _Refused("raw_times of a Measurement are not numbers")
-    number = _field(value, "number_per_run", int)
-    if number < 1:
-        raise _Refused("number_per_run of a Measurement is below 1")
-    spec = _made(vars(value).get("task_spec"))
-    metadata = _plain(_field(value, "metadata", (dict, type(None)), None))
-    return Measurement(number, [float(time) for time in times], spec, metadata)
-
-
-def _task_spec(value: _Standin) -> Any:
-    from torch.utils.benchmark.utils.common import TaskSpec
-
-    return TaskSpec(
-        stmt=_field(value, "stmt", str),
-        setup=_field(value, "setup", str),
-        global_setup=_field(value, "global_setup", str, ""),
-        **{name: _field(value, name, _TEXT, None) for name in ("label", "sub_label", "description", "env")},
-        num_threads=_field(value, "num_threads", int, 1),
-    )
-
-
-def _callgrind_stats(value: _Standin) -> Any:
-    from torch.utils.benchmark import CallgrindStats
-
-    counts = ("baseline_inclusive_stats", "baseline_exclusive_stats", "stmt_inclusive_stats", "stmt_exclusive_stats")
-    return CallgrindStats(
-        task_spec=_made(vars(value).get("task_spec")),
-        number_per_run=_field(value, "number_per_run", int),
-        built_with_debug_symbols=_field(value, "built_with_debug_symbols", bool),
-        stmt_callgrind_out=_field(value, "stmt_callgrind_out", _TEXT, None),
-        **{name: _made(vars(value).get(name)) for name in counts},
-    )
-
-
-def _function_counts(value: _Standin) -> Any:
-    from torch.utils.benchmark import FunctionCounts
-
-    return FunctionCounts(
-        tuple(_made(item) for item in _field(value, "_data", tuple)),
-        _field(value, "inclusive", bool),
-        truncate_rows=_field(value, "truncate_rows", bool, True),
-        _linewidth=_field(value, "_linewidth", (int, type(None)), None),
-    )
-
-
-def _function_count(value: _Standin) -> Any:
-    from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import FunctionCount
-
-    if len(value.arguments) != 2 or list(map(type, value.arguments)) != [int, str]:
-        raise _Refused("a FunctionCount is not a number and a text")
-    return FunctionCount(*value.arguments)
-
-
-def _plain(value: Any) -> Any:
-    """Data of builtin types, all the way down."""
+    """The same with torch's records in place of their stand-ins; all else is data of builtin types."""
+    if isinstance(value, _Standin):
+        return _record(value)
     if isinstance(value, dict):
-        return {_plain(key): _plain(item) for key, item in value.items()}
+        return {_made(key): _made(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return type(value)(_plain(item) for item in value)
+        return type(value)(_made(item) for item in value)
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return value
-    raise _Refused(f"metadata of a Measurement holds a {type(value).__name__}")
+    raise _Refused(f"it holds a {type(value).__name__}")
+
+
+def _record(value: _Standin) -> Any:
+    """The torch record that a stand-in holds the fields of, each of the type that torch declares."""
+    name = type(value).__name__
+    kind: Any = getattr(importlib.import_module(next(module for module, each in _RECORDS if each == name)), name)
+    if name == "FunctionCount":
+        if list(map(type, value.arguments)) != [int, str]:
+            raise _Refused("a FunctionCount is not a number and a text")
+        return kind(*value.arguments)
+    hints, held = get_type_hints(kind), vars(value)
+    state: dict[str, Any] = {}
+    for item in (each for each in fields(kind) if each.name in held):
+        found = state[item.name] = _made(held[item.name])
+        if not fits(found, hints[item.name]):
+            raise _Refused(f"{item.name} of a {name} is a {type(found).__name__}, not {item.type}")
+    if state.get("number_per_run", 1) < 1:
+        raise _Refused(f"number_per_run of a {name} is below 1")
+    return kind(**state)
 
 
 # ---- into a comparison --------------------------------------------------------------------------------------

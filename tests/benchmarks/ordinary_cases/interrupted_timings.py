@@ -6,12 +6,12 @@ from .case import Case
 
 _PRESSED = """
 import signal
-from torchbench_magic.counting import client as wire
-was = wire.Wire.read
-def read(self, size):
+from torchbench_magic.counting import client
+was = client._read
+def read(*of):
     signal.raise_signal(signal.SIGINT)
-    return was(self, size)
-wire.Wire.read = read
+    return was(*of)
+client._read = read
 """
 
 _QUIET = """%%timer -q --save runs.sqlite --min-run-time 30
