@@ -168,8 +168,8 @@ class Lease:
                     time.sleep(_AGAIN)
                     continue
                 listener.listen(64)
-                plan["listener"] = listener.fileno()
-                return cls._of_new(_connected(name), plan, program, preloaded, listener)
+                shared = plan | {"listener": listener.fileno()}
+                return cls._of_new(_connected(name), shared, program, preloaded, listener)
 
     @classmethod
     def _of_new(
