@@ -12,19 +12,11 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.arrays import Ints
 from torchbench_magic.process.contention import LOAD_KINDS
-from torchbench_magic.profiling.loops.phases import (
-    EVALUATION,
-    GRAPH,
-    STARTING,
-    TRAIN_MODE,
-    TRAINED,
-    VARIES,
-    WAITING,
-    is_most,
-)
+from torchbench_magic.profiling.loops.phases import EVALUATION, GRAPH, TRAIN_MODE, TRAINED, VARIES, is_most
 from torchbench_magic.profiling.profile import VOIDING, Profile
 from torchbench_magic.profiling.sources import call_name, place_in
 from torchbench_magic.profiling.trace import Trace, busy_stretches, host_waits
+from torchbench_magic.profiling.workers.loop import STARTING, WAITING
 from torchbench_magic.results import CodeLine, Cure, Insight
 
 from .evidence import ALIKE, LEAST_SECONDS, LEAST_SHARE, line_named, places_text, recorded_lines, stake_text
