@@ -12,14 +12,7 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.arrays import Ints
 from torchbench_magic.process.contention import LOAD_KINDS
-from torchbench_magic.profiling.loops.phases import (
-    EVALUATION,
-    GRAPH,
-    TRAIN_MODE,
-    TRAINED,
-    VARIES,
-    is_most,
-)
+from torchbench_magic.profiling.loops.phases import EVALUATION, GRAPH, TRAIN_MODE, TRAINED, VARIES, is_most
 from torchbench_magic.profiling.profile import VOIDING, Profile
 from torchbench_magic.profiling.sources import call_name, place_in
 from torchbench_magic.profiling.trace import Trace, busy_stretches, host_waits

@@ -118,22 +118,19 @@ class LoopMarks:
 
     def end(self, phase: int, fact: int = -1) -> None:
         """The phase that began last as this one ends."""
-        self._note(-phase, fact)
+        self._write(time.time_ns(), -phase, -1, fact)
 
     def compiled(self) -> None:
         """A call of compiled code begins."""
-        self._note(COMPILED)
+        self._write(time.time_ns(), COMPILED, -1, -1)
 
     def closure(self, *, begins: bool) -> None:
         """The closure of the optimizer that steps now begins, or ends."""
-        self._note(CLOSURE if begins else -CLOSURE)
+        self._write(time.time_ns(), CLOSURE if begins else -CLOSURE, -1, -1)
 
     def uncleared(self) -> None:
         """Nothing has cleared the gradients of the optimizer that steps now."""
-        self._note(UNCLEARED)
-
-    def _note(self, mark: int, fact: int = -1) -> None:
-        self._write(time.time_ns(), mark, -1, fact)
+        self._write(time.time_ns(), UNCLEARED, -1, -1)
 
     def _write(self, *mark: int) -> None:
         if len(self.record) < WIDTH * MOST:
@@ -144,7 +141,7 @@ class LoopMarks:
     def step(self) -> None:
         """The code says that a step ends here."""
         if threading.get_ident() == self.thread:
-            self._note(STEP)
+            self._write(time.time_ns(), STEP, -1, -1)
         else:
             self.elsewhere += 1
 

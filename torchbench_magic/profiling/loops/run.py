@@ -29,8 +29,8 @@ from .marks import WIDTH, LineSamples, LoopMarks
 from .spans import calls_without_phases, compiled_phases, marking
 from .table import sampled_loop
 
-_MARK = 4e-6
-"""Seconds that a mark takes, with its share of what the calls of inner modules cost more: some 40 us of a step with ten
+_MARK = 6e-6
+"""Seconds that a mark takes, with its share of what the calls of inner modules cost more: some 60 us of a step with ten
 marks (``tests/benchmarks``, "cost of --phases"; where nothing empties the processor's caches in between, a third)."""
 _DEAR = 0.02
 _FEW = 100  # marks: ten steps
