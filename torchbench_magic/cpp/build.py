@@ -605,7 +605,8 @@ class _Builds:
         try:
             while waiting or running:
                 while waiting and len(running) < cores:
-                    running.append(self._start(waiting.pop(0)))
+                    running.append(waiting.pop(0))
+                    self._start(running[-1])
                 self._tell(f"compiling {count} snippet{'' if count == 1 else 's'}")
                 time.sleep(_TICK)
                 for one in [r for r in running if r.process is not None and r.process.poll() is not None]:
@@ -625,7 +626,7 @@ class _Builds:
             raise SnippetError("\n".join(text for _, text in sorted(failed.items())))
         return found
 
-    def _start(self, one: _Compile) -> _Compile:
+    def _start(self, one: _Compile) -> None:
         with self._room():
             workshop = one.workshop = one.stack.enter_context(self._cache.making(one.target))
             source = workshop / "snippet.cpp"
@@ -635,7 +636,6 @@ class _Builds:
             command = [str(source), "-o", str(workshop / one.target.name), *self._toolchain.link_flags]
             command += self._toolchain.libraries(one.headers)
             one.process = one.stack.enter_context(self._running(command, workshop))
-        return one
 
     def _finish(self, one: _Compile) -> str:
         """Put what was made in place; what the compiler said."""
