@@ -82,11 +82,11 @@ def test_no_more_compilers_run_at_once_than_there_are_cores(pretender: Path, mon
     most, running = 0, set()
     started, finished = building._Builds._start, building._Builds._finish
 
-    def start(self: object, one: building._Compile) -> building._Compile:
+    def start(self: object, one: building._Compile) -> None:
         nonlocal most
         running.add(one.number)
         most = max(most, len(running))
-        return started(self, one)  # type: ignore[arg-type]
+        started(self, one)  # type: ignore[arg-type]
 
     def finish(self: object, one: building._Compile) -> str:
         running.discard(one.number)
