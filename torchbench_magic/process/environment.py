@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from .device import devices_in_use
@@ -135,10 +136,23 @@ def _accelerator() -> str | None:
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if device is None:
         return None
-    backend: Any = getattr(torch, device.type, None)
-    if not devices_in_use() or not hasattr(backend, "get_device_name"):  # to ask would make a context
-        return device.type
-    return str(backend.get_device_name())
+    if devices_in_use():
+        backend: Any = getattr(torch, device.type, None)
+        return str(backend.get_device_name()) if hasattr(backend, "get_device_name") else device.type
+    models = _models() if device.type == "cuda" else set()  # to ask torch would make a context
+    return models.pop() if len(models) == 1 else device.type
+
+
+def _models() -> set[str]:
+    """What NVIDIA's driver says that its devices are; empty where it does not say."""
+    found = set()
+    for file in Path("/proc/driver/nvidia/gpus").glob("*/information"):
+        try:
+            lines = file.read_text().splitlines()
+        except OSError:
+            continue
+        found |= {line.partition(":")[2].strip() for line in lines if line.startswith("Model:")}
+    return found
 
 
 def read_environment() -> Environment:
