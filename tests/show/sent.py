@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["brought", "left_out", "sent", "unpacked"]
 
-_DATA = re.compile(r"<script data-needs=([\w,-]+)>[^<]*?\.push\(\[(?:'[\w-]+'|id),'([^'<]*)'(?:,at)?\]\)+</script>")
+_DATA = re.compile(r"<script data-needs=([\w-]+)>[^<]*?\.push\(\['[\w-]+','([^'<]*)'\]\)</script>")
 
 
 def unpacked(text: str) -> str:
@@ -20,8 +20,7 @@ def unpacked(text: str) -> str:
 
 def sent(html: str) -> list[Any]:
     """The data of each drawing, in their order."""
-    given = [(listed.count(","), json.loads(unpacked(data))) for listed, data in _DATA.findall(html)]
-    return [each for others, data in given for each in (data if others else [data])]
+    return [json.loads(unpacked(data)) for _, data in _DATA.findall(html)]
 
 
 def brought(html: str) -> list[str]:
@@ -32,5 +31,5 @@ def brought(html: str) -> list[str]:
 
 def left_out(html: str) -> set[str]:
     """Names of those that it needs and does not bring."""
-    needs = {name.rpartition("-")[0] for listed, _ in _DATA.findall(html) for name in listed.split(",")}
+    needs = {name.rpartition("-")[0] for name, _ in _DATA.findall(html)}
     return needs - set(brought(html))

@@ -23,7 +23,7 @@ from torchbench_magic.errors import InputError, MissingTool, OptionError
 from torchbench_magic.profiling import view as profiling_view
 from torchbench_magic.show import document_json, html, javascript
 from torchbench_magic.show.document import Document, Phrase
-from torchbench_magic.show.javascript import packed_text, self_unpacking, shown_on, together, versioned, with_modules
+from torchbench_magic.show.javascript import packed_text, self_unpacking, shown_on, versioned, with_modules
 from torchbench_magic.show.renderers import bundle, mimebundle
 from torchbench_magic.show.table import Cell, Column, Group, Row, Table
 from torchbench_magic.timing import view as timing_view
@@ -333,20 +333,12 @@ def test_no_two_modules_that_stand_in_one_text_have_a_name_in_common(kind: str) 
     assert sorted(set(names)) == sorted(names)
 
 
-def test_the_views_of_one_output_have_their_data_in_one_script() -> None:
+def test_each_view_of_an_output_has_its_data_in_a_script_of_its_own() -> None:
     result = profiled()
     fragment, apart = mimebundle(result)["text/html"], result.to_html() or ""
-    assert (fragment.count("<script data-needs="), apart.count("<script data-needs=")) == (1, 2)
+    assert fragment.count("<script data-needs=") == apart.count("<script data-needs=") == 2
     assert [next(iter(each)) for each in sent(fragment)] == ["kind", "title"]
     assert brought(fragment) == ["table", "flame"]
-
-
-def test_large_data_and_what_is_no_script_of_data_stay_apart() -> None:
-    made = [javascript.data_script(name, name, packed_text(f'["{name}"]')) for name in ("table", "flame")]
-    assert sent(together("".join(made))) == [["table"], ["flame"]]
-    assert together("".join(made) + "<p>") == "".join(made) + "<p>"
-    large = javascript.data_script("table", "table", "0" * 20_000)
-    assert together(large + made[1]) == large + made[1]
 
 
 # ==== page ============================================================================================================

@@ -60,31 +60,20 @@ def contended(profile: Profile) -> list[Insight]:
 
 def gil_bound(profile: Profile) -> list[Insight]:
     """Threads take turns at the interpreter's lock. At stake: what running side by side on free cores would save."""
-    seen = _seen(profile, "gil-bound")
-    if seen is None:
-        return []
-    text = (
-        f"{_mean(seen.use.gil)} threads waited for Python's interpreter lock while one ran:"
-        " taking turns instead of running in parallel costs"
-    )
     cures = (
         Cure("Use processes: `concurrent.futures.ProcessPoolExecutor`, or `num_workers` of a DataLoader."),
         Cure("Use torch or NumPy operations, which release the lock."),
     )
-    return _insight(profile, seen, text, _turns_stake(profile, seen, seen.use.gil), cures)
+    return _turns(profile, "gil-bound", "Python's interpreter lock", " instead of running in parallel", cures)
 
 
 def lock_bound(profile: Profile) -> list[Insight]:
     """The same at another lock."""
-    seen = _seen(profile, "lock-bound")
-    if seen is None:
-        return []
-    text = f"{_mean(seen.use.lock)} threads waited for a lock while one ran: taking turns costs"
     cures = (
         Cure("Hold the lock for less time: compute outside it, and take it only to store the result."),
         Cure("Give each thread its own data, and combine the results at the end."),
     )
-    return _insight(profile, seen, text, _turns_stake(profile, seen, seen.use.lock), cures)
+    return _turns(profile, "lock-bound", "a lock", "", cures)
 
 
 def serial(profile: Profile) -> list[Insight]:
@@ -155,10 +144,16 @@ def _insight(profile: Profile, seen: Concurrency, text: str, stake: float, cures
     return [Insight(seen.verdict, stake, share, said, seen.evidence, (), (*cures, proof) if seen.proof else cures)]
 
 
-def _turns_stake(profile: Profile, seen: Concurrency, waiting_threads: float) -> float:
-    """Seconds: of those who run and those who wait for their turn, as many side by side as there are cores."""
-    side_by_side = min(float(seen.use.cores), max(seen.use.run, 1.0) + waiting_threads)
-    return profile.wall_time * (1 - max(seen.use.run, 1.0) / side_by_side) if side_by_side > 1 else 0.0
+def _turns(profile: Profile, verdict: CoreVerdict, lock: str, instead: str, cures: tuple[Cure, ...]) -> list[Insight]:
+    """At stake: of those who run and those who wait for their turn, as many side by side as there are cores."""
+    seen = _seen(profile, verdict)
+    if seen is None:
+        return []
+    waited = seen.use.gil if verdict == "gil-bound" else seen.use.lock
+    text = f"{_mean(waited)} threads waited for {lock} while one ran: taking turns{instead} costs"
+    side_by_side = min(float(seen.use.cores), max(seen.use.run, 1.0) + waited)
+    stake = profile.wall_time * (1 - max(seen.use.run, 1.0) / side_by_side) if side_by_side > 1 else 0.0
+    return _insight(profile, seen, text, stake, cures)
 
 
 def _fewer(seen: Concurrency) -> tuple[Cure, ...]:

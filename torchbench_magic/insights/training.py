@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,12 +106,7 @@ def grad_unused(profile: Profile) -> list[Insight]:
     if facts is None:
         return []
     found = []
-    rows = _with(profile.phases_by_line, EVALUATION, GRAPH)
-    for where, seconds in facts.lines(rows):
-        share = seconds / facts.wall
-        if share < LEAST_SHARE or seconds < LEAST_SECONDS:
-            continue
-        mine = rows[(rows["source_id"] == where.source_id) & (rows["line"] == where.line)]
+    for where, seconds, mine in _lines_of_passes(profile, facts, EVALUATION, GRAPH):
         if len(_with(mine, TRAIN_MODE)) and _is_over_range(profile, where.source_id, where.line):
             continue
         count = int(mine["calls"].sum())
@@ -120,7 +116,7 @@ def grad_unused(profile: Profile) -> list[Insight]:
         )
         evidence: dict[str, object] = {"forward_passes": count, "seconds_per_pass": seconds / max(count, 1)}
         cure = Cure("Evaluate within `torch.inference_mode()`.", "with torch.inference_mode():", "inference_mode")
-        found.append(Insight("grad-unused", seconds, share, text, evidence, (where,), (cure,)))
+        found.append(Insight("grad-unused", seconds, seconds / facts.wall, text, evidence, (where,), (cure,)))
     return found
 
 
@@ -138,20 +134,28 @@ def eval_mode(profile: Profile) -> list[Insight]:
 
 def _evaluates_in_training_mode(profile: Profile, facts: LoopFacts) -> list[Insight]:
     found = []
-    rows = _with(profile.phases_by_line, EVALUATION, TRAIN_MODE, VARIES)
-    for where, seconds in facts.lines(rows):
-        share = seconds / facts.wall
-        if share < LEAST_SHARE or seconds < LEAST_SECONDS or _is_over_range(profile, where.source_id, where.line):
+    for where, seconds, mine in _lines_of_passes(profile, facts, EVALUATION, TRAIN_MODE, VARIES):
+        if _is_over_range(profile, where.source_id, where.line):
             continue
-        mine = rows[(rows["source_id"] == where.source_id) & (rows["line"] == where.line)]
         count = int(mine["calls"].sum())
         text = (
             f"`{where}` evaluates in training mode, {units.count(count)} times: its dropout is on, or its batch norm "
             "learns from evaluation data."
         )
         cure = Cure("Switch to evaluation mode before it, and back to training mode after it.", "model.eval()")
-        found.append(Insight("eval-mode", seconds, share, text, {"forward_passes": count}, (where,), (cure,)))
+        evidence: dict[str, object] = {"forward_passes": count}
+        found.append(Insight("eval-mode", seconds, seconds / facts.wall, text, evidence, (where,), (cure,)))
     return found
+
+
+def _lines_of_passes(
+    profile: Profile, facts: LoopFacts, *words: str
+) -> Iterator[tuple[CodeLine, float, pd.DataFrame]]:
+    """(line, seconds, rows) of forward passes whose mode has all of these words, where that is worth a word."""
+    rows = _with(profile.phases_by_line, *words)
+    for where, seconds in facts.lines(rows):
+        if seconds >= max(LEAST_SHARE * facts.wall, LEAST_SECONDS):
+            yield where, seconds, rows[(rows["source_id"] == where.source_id) & (rows["line"] == where.line)]
 
 
 def _trains_in_evaluation_mode(facts: LoopFacts) -> list[Insight]:

@@ -15,7 +15,7 @@ from torchbench_magic.printable import printable
 from . import document_json
 from .document import Document, StyledText, Unfolding, clipped
 from .document_json import attribute, mounted, stored
-from .javascript import es_module, is_own_page, own_page, together, with_modules
+from .javascript import es_module, is_own_page, own_page, with_modules
 from .palette import ALARM, GREY, HUES
 from .table import Cell, Column, Row, Table
 
@@ -57,8 +57,7 @@ def render(document: Document, *, most_bytes: int = MOST_BYTES) -> str:
         lambda room: document_json.as_json(_without_what_stands_below(document), room),
         most_bytes=most_bytes - stored(scripts) - _MODULES,
     )
-    scripts = script + scripts
-    return element + (scripts if is_own_page() else together(scripts))  # a picture of a page takes its own script along
+    return element + script + scripts
 
 
 def page(document: Document) -> str:

@@ -39,15 +39,13 @@ _SLOW = 2_000_000  # characters from which more compression is not worth the sec
 _IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
 _NEEDS, _BRINGS = (re.compile(rf"<script data-{word}=([\w,-]+)>") for word in ("needs", "brings"))
-_DATA = re.compile(r"<script data-needs=([\w-]+)>[^<']*'[^']*'[^<']*'([^']*)','([^']*)'[^<']*</script>")
-_TOGETHER = 20_000  # characters of data that are compressed together: what is further away cannot be referred to
 _GONE = (
     "The script of this table is missing: the output that held it was deleted. Run the cell again to get"
     " it back; the numbers are here."
 )
 _PATIENCE = 4000  # ms after which an output says so
 _MEANS, _SAYS = "$&<`{}", ",./:[]"  # what means something in HTML, JavaScript or a template, and what stands for it
-_TO_STAND_INS, _FROM_STAND_INS = str.maketrans(_MEANS, _SAYS), str.maketrans(_SAYS, _MEANS)
+_TO_STAND_INS = str.maketrans(_MEANS, _SAYS)
 
 
 class Page(Protocol):
@@ -161,11 +159,6 @@ def packed_text(text: str) -> str:
     return base64.b85encode(made).decode("ascii").translate(_TO_STAND_INS)
 
 
-def _unpacked_text(packed: str) -> str:
-    """What `packed_text` made this of."""
-    return zlib.decompress(base64.b85decode(packed.translate(_FROM_STAND_INS))).decode("utf-8")
-
-
 @cache
 def _brought(names: tuple[str, ...]) -> str:
     text = packed_text(_text_to_bring(names))
@@ -192,24 +185,11 @@ def data_script(module: str, element: str, data: str) -> str:
     return f"<script data-needs={name}>{push}</script>"
 
 
-def together(scripts: str) -> str:
-    """One script for several data scripts: what their data have in common is there once. Large ones stay."""
-    found = _DATA.findall(scripts)
-    if len(found) < 2 or len(scripts) > _TOGETHER or _DATA.sub("", scripts):
-        return scripts
-    data = packed_text(f"[{','.join(_unpacked_text(data) for _, _, data in found)}]")
-    each = ",".join(f"['{name}','{element}']" for name, element, _ in found)
-    return (
-        f"<script data-needs={','.join(name for name, _, _ in found)}>[{each}].forEach(([name,id],at)=>"
-        f"((self.torchbench_magic??={{}})[name]??=[]).push([id,'{data}',at]))</script>"
-    )
-
-
 def with_modules(fragment: str) -> str:
     """A fragment with the modules that its data scripts need, as far as they are neither in it nor on its page."""
     names = {versioned(kind): kind for kind in _KINDS}
     there = {name for listed in _BRINGS.findall(fragment) for name in listed.split(",")}
-    needs = {name for listed in _NEEDS.findall(fragment) for name in listed.split(",")}
+    needs = set(_NEEDS.findall(fragment))
     needed = [name for name in names if name in needs and name not in there]
     if not needed:
         return fragment
@@ -223,7 +203,7 @@ def _told_where_gone(left_out: Sequence[str], fragment: str) -> str:
     """The script that says so, in the output, where a module that was left out is not on the page after all."""
     if not left_out:
         return ""
-    found = re.search(rf"<script data-needs=[^<]*\['{left_out[0]}'(?:\]\?\?=\[\]\)\.push\(\[|,)'([\w-]+)'", fragment)
+    found = re.search(rf"<script data-needs={left_out[0]}>[^<]*?\.push\(\['([\w-]+)'", fragment)
     element = found[1] if found is not None else ""
     said = f"<p role=note><small>{_GONE}</small></p>"
     return (
