@@ -558,6 +558,15 @@ def test_a_list_that_keeps_a_result_of_each_call_is_told_with_what_it_holds(setu
     assert [one.evidence for one in probe.clauses] == [f"{named} grew to {PLAIN + 3 + put_to_the_test:,} items"]
 
 
+def test_a_tensor_that_grows_beside_far_more_work_is_told_with_its_shapes() -> None:
+    body = "kv[0] = torch.cat([kv[0], torch.ones(3, 4)])\nclock.work(10); big + 1"
+    probe, _ = probed("kv = [torch.ones(3, 4)]; big = torch.ones(900, 900)", body)
+    assert probe.finding is None
+    assert [one.evidence for one in probe.clauses] == [
+        "something in `kv` grew from 6 × 4 float32 to 912 × 4 float32"
+    ]
+
+
 def test_a_list_that_was_put_back_has_room_as_one_that_grew_has() -> None:
     kept, value = [1] * 1000, [0]
     work_state._put(value, kept)

@@ -510,14 +510,20 @@ class Probe:
         return Finding("fed", f"with those of another, {_operator_text(most)} runs {_times(found.operators[most])}")
 
     def _grown(self) -> Finding | None:
-        """What holds most of all that grew with every call, as lists do that keep results; else a number of the user's
-        that each call moved on."""
+        """What holds most of all that grew with every call, as lists do that keep results, or tensors of a cache; else
+        a number of the user's that each call moved on."""
         now, moving = [work.before for work in self._later], self._moving
         own = [k for k in moving if now[0][k].kind in GROWING]
         grown = {k: n for k in own if type(n := now[-1][k].size) is int and n > now[0][k].size}
         if grown:
             most = max(grown, key=lambda k: grown[k])
             return Finding(GROWN, f"{named(most)} grew to {grown[most]:,} items")
+        shaped = [k for k in moving if isinstance(now[-1][k].size, tuple) and isinstance(now[0][k].size, tuple)]
+        larger = {k: n for k in shaped if (n := extent(now[-1][k]) or 0) > (extent(now[0][k]) or 0)}
+        if larger:
+            most = max(larger, key=lambda k: larger[k])
+            sizes = " to ".join(_shape(one[most].size) for one in (now[0], now[-1]))
+            return Finding(GROWN, f"{named(most)} grew from {sizes}")
         reached, was = self._reach(), self._first.before
         for k in moving:
             is_own = k in reached and reached[k].is_own
