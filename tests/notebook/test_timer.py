@@ -598,24 +598,6 @@ def counted(loaded: InteractiveShell) -> InteractiveShell:
     return loaded
 
 
-def test_a_process_that_is_still_starting_is_held_while_something_is_measured(
-    counted: Any, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from torchbench_magic.counting import client
-
-    done = counted.user_ns["done"] = []
-    server = client.Server()
-    monkeypatch.setattr(client, "_server", server)
-    monkeypatch.setattr(server, "hold", lambda: done.append("held") or True)
-    monkeypatch.setattr(server, "go_on", lambda: done.append("went on"))
-    for line in ("%timer -n 1 -r 2 done.append('ran')", "%tprofile done.append('ran')"):
-        run(counted, line)
-        assert done[0] == "held", line
-        assert "ran" in done, line
-        assert done[-1] == "went on", line
-        done.clear()
-
-
 @pytest.mark.valgrind
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 def test_a_cell_is_counted_and_its_difference_is_shown(counted: Any, run: Run) -> None:

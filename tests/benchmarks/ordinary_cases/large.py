@@ -51,7 +51,7 @@ shows = f"{held:.0f} MB held, {left:.0f} MB left"
             "import gc, weakref",
             "%%tprofile -q\nx = torch.ones(3) + 1",
             "gone = weakref.ref(_tprofile)",
-            "%reset_selective -f ^_tprofile$",
+            "del _tprofile",
             "gc.collect();",
         ),
         """
