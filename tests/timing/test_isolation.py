@@ -638,6 +638,7 @@ WORK = (
         ("seen = []\nhooks = {}\ndef f(): return seen, hooks", ("f()", "f(); seen.append('x'); hooks['a'] = f")),
         ("class A: pass\na = A(); b = A()", ("a.fast = True", "b.fast = False")),
         (CLASS, ("Cfg.fast = True", "Cfg.fast = False")),
+        (CLASS, ("Cfg.fast = False", "Cfg.fast = True")),  # which setup left so
         (CLASS, ("Cfg.fast = True", "Cfg.fast = True; Cfg.fast")),
         (CLASS, ("Cfg.fast", "Cfg.fast = True; Cfg.fast; Cfg.fast = False")),
         (GLOBAL, ("MODE = 'b'; work()", "MODE = 'c'; work()")),  # names are put back

@@ -221,13 +221,13 @@ class PointRun:
             isolation.begin(key, index, name, threads)
             fixed, loop = overheads(block, self.clocks, self.wait.synchronize)
             made = None
+            others.warming()
             if not group and name in self.probes:
                 first[index], made = yield from self._recorded_again(name, block, first[index])
                 began = self.clocks.wall()
                 if 2 * made > limit * 1e9:  # then `warm_up` counts it
                     self.probes[name].calls -= 1
                     began -= round(made)
-            others.warming()
             # who fixes the number of calls is not to find that there were thousands more
             most = None if plan.number is None else max(MIN_CALLS, plan.number * (plan.rounds_asked or 1))
             warm = yield from warm_up(block, self.clocks, limit * 1e9, first[index], before, fixed[0], made, most)
