@@ -1,13 +1,15 @@
 """Ordinary notebook habits whose true answer is known: how often is a wrong one given without a word?
 
 Each case runs in a fresh kernel, beside ``%timeit``, torch and line_profiler where they can run it. Arguments choose
-cases by a part of their name or of what they are about; then nothing is written.
+cases by a part of their name or of what they are about; then nothing is written, but with ``--again`` in front these
+cases take the place of what is stored of them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import re
 import sys
 import tempfile
@@ -21,7 +23,7 @@ import nbformat  # noqa: E402
 from nbclient import NotebookClient  # noqa: E402
 from nbclient.exceptions import CellExecutionError  # noqa: E402
 from ordinary_cases import CASES, Case  # noqa: E402
-from record import Figure, record  # noqa: E402
+from record import RESULTS, Figure, record  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
 from tests.kernel.conftest import environment_of  # noqa: E402
@@ -32,7 +34,9 @@ FAILED = "failed"
 
 
 def main() -> int:
-    chosen = [c for c in CASES if not sys.argv[1:] or any(word in f"{c.item} {c.name}" for word in sys.argv[1:])]
+    is_again = sys.argv[1:2] == ["--again"]
+    words = sys.argv[1 + is_again :]
+    chosen = [c for c in CASES if not words or any(word in f"{c.item} {c.name}" for word in words)]
     missing = [case for case in chosen if case.needs and importlib.util.find_spec(case.needs) is None]
     for case in missing:
         print(f"left out, {case.needs} is not installed: {case.name}")
@@ -49,10 +53,14 @@ def main() -> int:
     if any(FAILED in (outcome for outcome, _ in outcomes.values()) for outcomes in judged):
         print("Nothing is written: mend the judges that failed.")
         return 1
-    figures = [_share(tool, [o[tool][0] for o in judged if tool in o]) for tool in (OURS, *PEERS)]
     table = [dict(zip(("item", "case", OURS, *PEERS), row, strict=True)) for row in rows]
-    if sys.argv[1:]:
+    if words and not is_again:
         return int(any(outcomes[OURS][0] == "wrong" for outcomes in judged))
+    if is_again:
+        anew = {row["case"]: row for row in table}
+        stored = json.loads((RESULTS / "ordinary.json").read_text())["conditions"]["cases"]
+        table = [anew.pop(row["case"], row) for row in stored] + [*anew.values()]
+    figures = [_share(tool, [row[tool].split()[0] for row in table if row[tool]]) for tool in (OURS, *PEERS)]
     return record("ordinary", [figure for figure in figures if figure is not None], cases=table)
 
 

@@ -137,7 +137,7 @@ CASES = [
         "a file that is read to its end",
         "inputs",
         (_FILE, "%timer -t 1 -o r f.read()"),
-        "outcome = 'said' if outputs[1].startswith('f was read to its end') else 'wrong'\nshows = outputs[1][:60]",
+        "outcome = 'said' if any(d.kind == 'used-up' for d in r.warnings) else 'wrong'\nshows = outputs[1][:60]",
         peers=_seconds(_FILE, "f.read()", 10),
     ),
     Case(
@@ -205,7 +205,7 @@ CASES = [
             "size = 1000",
             '%%timer -t 1 --sweep "n=[10, 1000]" -o r\n# --- setup\nx = torch.randn(size)\n# --- exp\nx.exp()',
         ),
-        "outcome = 'said' if 'axis `n` is not used by' in ' '.join(outputs[1].split()) else 'wrong'\nshows = ''",
+        "outcome = 'said' if 'axis n is not used by' in ' '.join(outputs[1].split()) else 'wrong'\nshows = ''",
     ),
     Case(
         "a list that is popped until it is empty",

@@ -40,7 +40,7 @@ def _set(name: str, statement: str, switch: str, call: str = "work(x)", files: d
         ),
         f"""
 text, decided = " ".join(outputs[1].split()), r.frame.iloc[1].verdict in ("faster", "slower", "same")
-outcome = "said" if not decided and "An alternative changes {switch}, and another" in text else "wrong"
+outcome = "said" if not decided and "One alternative changes {switch}, and another" in text else "wrong"
 shows = f"{{r.frame.iloc[1].verdict}} {{r.frame.iloc[1].ratio:.2f}}"
 """,
         files=files or {},

@@ -102,7 +102,7 @@ outcome, shows = ("right" if right else "wrong"), sentence
         """
 row = next(line for line in outputs[1].splitlines() if line.startswith("aten::mm"))
 footer = " ".join(outputs[1].split())
-right = "% +1" in row and "2 threads side by side" in footer
+right = "%) and 1 more" in row and "ran on 2 threads in parallel" in footer
 outcome, shows = ("right" if right else "wrong"), " ".join(row.split())
 """,
     ),
