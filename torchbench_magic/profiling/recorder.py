@@ -330,7 +330,6 @@ class RecordedRun:
         load: how long threads waited for a core between enter and leave; None where that is not known.
         compiled: what ``torch.compile`` compiled meanwhile.
         unseen: what looking at it raised; None where nothing was.
-        stopped_leaked: a profiler that nobody could stop any more was running and was stopped first.
     """
 
     begin = 0
@@ -351,7 +350,7 @@ class RecordedRun:
         host: HostMemory | None = None,
         modules: ModuleCalls | None = None,
     ) -> None:
-        self.stopped_leaked = make_ready(progress)
+        make_ready(progress)
         self.record = LineRecord(source.name)
         self.brackets: list[tuple[int, int]] = []
         self.native_id = threading.get_native_id()

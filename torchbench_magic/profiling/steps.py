@@ -84,7 +84,6 @@ class SteppedRun:
         cycles: the profile of each, as soon as it has ended.
         load: how long threads waited for a core in the cycles together; None where that is not known.
         skipped: cycles that could not be recorded, since a profiler of the code's own was running.
-        stopped_leaked: as of `RecordedRun`.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class SteppedRun:
     ) -> None:
         if _current is not None:
             raise Busy("a profile with a schedule is already running; a second one cannot start inside it")
-        self.stopped_leaked = make_ready(progress)
+        make_ready(progress)
         self.number, self.skipped, self.num_threads = -1, 0, 1
         self.idle_until = self.tell_at = 0.0
         self.cycles: list[Profile] = []

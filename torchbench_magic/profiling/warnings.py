@@ -272,7 +272,6 @@ def find_doubts(
     """
     found = [
         _partial(run, error),
-        _leaked(run),
         _events_lost(read.lost),
         _dropped(read.dropped, options),
         _lines(run),
@@ -309,7 +308,7 @@ def doubts_of_steps(
     run: SteppedRun, schedule: Schedule, *, in_loop: bool, error: BaseException | None = None
 ) -> list[Doubt]:
     """Why a scheduled profile has less than its schedule says, or nothing."""
-    found = [_leaked(run)]
+    found: list[Doubt] = []
     if error is not None and not any(each.partial for each in run.cycles):
         what = "interrupted" if isinstance(error, KeyboardInterrupt) else f"ended by {type(error).__name__}"
         found.append(Doubt("partial", f"Partial: {what} in step {max(run.number, 0)}, after what was recorded."))
@@ -340,8 +339,7 @@ def doubts_of_steps(
             ran = "1 iteration" if run.made == 1 else f"{units.count(run.made)} iterations"
             text = f"{had} of {schedule.active} steps were recorded: the loop ended after {ran}."
         found.append(Doubt("short-cycle", text, facts=facts))
-    found += doubts_of_load(run.load, run.num_threads)
-    return [doubt for doubt in found if doubt is not None]
+    return [*found, *doubts_of_load(run.load, run.num_threads)]
 
 
 def _partial(run: RecordedRun, error: BaseException | None) -> Doubt | None:
@@ -362,17 +360,6 @@ def worked_on(after: float, wall: float) -> Doubt | None:
         "the wall time includes. Times of lines, operations and steps are the host's, which ran ahead of the device."
     )
     return Doubt("device-after", text, facts={"seconds": after})
-
-
-def _leaked(run: RecordedRun | SteppedRun) -> Doubt | None:
-    if not run.stopped_leaked:
-        return None
-    return Doubt(
-        "leaked-profiler",
-        "An earlier torch profiler, which nothing refers to any longer, was still running; it was stopped first. "
-        "This profile is not affected.",
-        "Use `with torch.profiler.profile()`, which stops even if its code fails.",
-    )
 
 
 def _dropped(dropped: Dropped, options: ProfileOptions) -> Doubt | None:
