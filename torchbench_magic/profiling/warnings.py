@@ -455,8 +455,8 @@ def _threads_without_lines(run: RecordedRun, joined: Joined) -> Doubt | None:
 
 
 def _forked(run: RecordedRun, joined: Joined) -> Doubt | None:
-    """Ops on no line, of torch's own threads that do no backward work: forks that several calls can have launched, or,
-    where nothing forked, work of an unknown cause."""
+    """Ops on no line, of torch's own threads that do no backward work: forks, or, where nothing forked, work of an
+    unknown cause."""
     if run.record.source == "none":
         return None
     pool = [t for t in _without_lines(joined) if t.segments.native_id not in run.python_threads]
@@ -478,7 +478,7 @@ def _forked(run: RecordedRun, joined: Joined) -> Doubt | None:
     return Doubt(
         "forked-work",
         f"Forked work: {made} ({_seconds(seconds)}) ran on threads of torch's own, as after `torch.jit.fork`. "
-        "torch does not record which line launched them, and the other events do not show it, so they are on no line. "
+        "torch does not record which line launched them, so they are on no line. "
         "The other times are valid; the time that a line waits for them counts on that line.",
         "See the rows of `.ops` where `line` is empty; call the functions without a fork to see their lines.",
         {"ops": len(mine), "seconds": seconds},
