@@ -341,13 +341,19 @@ def test_without_memory_the_byte_columns_are_na() -> None:
 
 
 @pytest.mark.parametrize(
-    "call", ["x.numpy()", "np.asarray(x)", "np.argwhere(x.cpu().numpy() > 0)", "x.__array__()"]
+    ("call", "named"),
+    [
+        ("x.numpy()", " (`.numpy()`)"),
+        ("np.asarray(x)", " (`np.asarray`)"),
+        ("np.argwhere(x.cpu().numpy() > 0)", " (`np.argwhere`, `.numpy()`)"),
+        ("x.__array__()", ""),
+    ],
 )
-def test_with_memory_a_line_that_hands_a_tensor_to_numpy_is_named(call: str) -> None:
+def test_with_memory_a_line_that_hands_a_tensor_to_numpy_is_named(call: str, named: str) -> None:
     outcome = run(f"x = torch.ones(9)\ny = x + 1\nz = {call}\n", memory=True, namespace=_names())
     (doubt,) = [d for d in outcome.profile.warnings if d.kind == "outside-torch"]
     assert doubt.facts["line"] == 3
-    assert doubt.text.startswith("In[7]:3 ")
+    assert doubt.text.startswith(f"In[7]:3 passes a tensor to NumPy{named}: NumPy allocates")
 
 
 def test_lines_that_stay_in_torch_are_not_named() -> None:

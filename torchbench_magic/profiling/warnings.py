@@ -26,12 +26,11 @@ from torchbench_magic.timing.voids import CO_LOAD
 from torchbench_magic.units import seconds_text
 
 from .attribution import COMPILED_REGION, FORKED, Joined
-from .file_texts import read_statements
 from .join import Dropped, RunEvents
 from .options import ProfileOptions, Schedule
 from .recorder import RecordedRun, unseen_cpu_seconds
 from .segments import NO_LINE, ThreadJoin
-from .sources import may_wait_for_threads, place_in
+from .sources import call_name, calls_in, leaves_for_numpy, may_wait_for_threads, place_in
 from .steps import SteppedRun
 from .trace import Source, overlap
 
@@ -530,8 +529,10 @@ def _outside_torch(joined: Joined, sources: Mapping[str, Source]) -> list[Doubt]
             places[source.source_id, tree.line[node]] = source
     found = []
     for (_, line), source in places.items():
-        calls = read_statements(source.text).numpy_calls.get(line, ())
-        named = f" ({', '.join(f'`{call}`' for call in calls)})" if calls else ""
+        place = place_in(source, line)
+        calls = [] if place is None else [c for c in calls_in(place.head) if leaves_for_numpy(c, place.module)]
+        names = dict.fromkeys(".numpy()" if name.endswith(".numpy") else name for name in map(call_name, calls))
+        named = f" ({', '.join(f'`{name}`' for name in names)})" if names else ""
         text = f"{source.label}:{line} passes a tensor to NumPy{named}: NumPy allocates outside torch, so its memory"
         facts = {"source_id": source.source_id, "line": line}
         found.append(Doubt("outside-torch", f"{text} is in no byte column.", facts=facts))
