@@ -711,7 +711,7 @@ def test_a_fork_that_python_starts_runs_at_once_on_its_line() -> None:
     outcome = run("future = torch.jit.fork(scripted, x)\ny = torch.jit.wait(future)\n", names)
     ops = outcome.profile.ops
     assert set(ops[ops["op"] == "aten::sin"]["line"]) == {1}
-    assert "forked-work" not in kinds(outcome)
+    assert "torch-threads" not in kinds(outcome)
 
 
 def test_a_gradient_that_is_added_to_another_one_is_caused_by_its_forward_line() -> None:

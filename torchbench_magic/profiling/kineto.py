@@ -141,17 +141,10 @@ def tree_types() -> TreeTypes | None:
 def marker(name: str) -> AbstractContextManager[object]:
     """A range for the profiler alone: no op that a mode of the user's could see."""
     from torch._C import _profiler
-
-    fast: Callable[[str], AbstractContextManager[object]] | None = getattr(_profiler, "_RecordFunctionFast", None)
-    return fast(name) if fast is not None else step_range(name)
-
-
-def step_range(name: str) -> AbstractContextManager[object]:
-    """A range as the user makes them: ``torch.profiler.record_function``."""
     from torch.profiler import record_function
 
-    made: AbstractContextManager[object] = record_function(name)
-    return made
+    fast: Callable[[str], AbstractContextManager[object]] = getattr(_profiler, "_RecordFunctionFast", record_function)
+    return fast(name)
 
 
 def range_type() -> Any:

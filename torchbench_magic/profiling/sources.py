@@ -20,6 +20,7 @@ from typing import Any
 from torchbench_magic import units
 from torchbench_magic.cell_body import CellText
 from torchbench_magic.process.dynamo import RESUMED, is_compiled
+from torchbench_magic.process.machine import proc_text, stat_fields
 from torchbench_magic.process.reach import dict_of
 from torchbench_magic.results import Doubt
 
@@ -482,13 +483,9 @@ def _may_have_changed(file: str) -> bool:
 @functools.cache
 def _process_start() -> float:
     """Unix seconds at which this process started; 0 where the system does not tell."""
-    try:
-        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-        lines = Path("/proc/stat").read_text().splitlines()
-        booted = next(int(line.split()[1]) for line in lines if line.startswith("btime"))
-    except (OSError, ValueError, IndexError, StopIteration):
-        return 0.0
-    return booted + ticks / os.sysconf("SC_CLK_TCK")
+    stat = proc_text("/proc/stat").partition("\nbtime ")[2].split()
+    started = stat_fields("self")[19:20]
+    return int(stat[0]) + int(started[0]) / os.sysconf("SC_CLK_TCK") if stat and started else 0.0
 
 
 def _name(file: str, text: int) -> str:

@@ -25,7 +25,7 @@ from torchbench_magic.results import Doubt
 from torchbench_magic.timing.voids import CO_LOAD
 from torchbench_magic.units import seconds_text
 
-from .attribution import COMPILED_REGION, FORKED, Joined
+from .attribution import COMPILED_REGION, Joined
 from .join import Dropped, RunEvents
 from .options import ProfileOptions, Schedule
 from .recorder import RecordedRun, unseen_cpu_seconds
@@ -217,15 +217,8 @@ def _longest_outside_torch(joined: Joined) -> tuple[tuple[int, int] | None, Ints
 def _overlap(joined: Joined, thread: ThreadJoin, begins: Ints, ends: Ints) -> int:
     """Ns in which the thread was in an op, within the given stretches."""
     time, in_op = thread.nesting.time, thread.nesting.top >= 0
-    length = np.append(time[1:], joined.end) - time
-    spent = np.append(0, np.cumsum(length * in_op))  # until time[i]
-
-    def until(moments: Ints) -> Ints:
-        at = np.searchsorted(time, moments, side="right") - 1
-        inside = np.where(at >= 0, (moments - time[at]) * in_op[at], 0)
-        return np.where(at >= 0, spent[at] + inside, 0)
-
-    return int((until(ends) - until(begins)).sum())
+    until = np.append(time[1:], joined.end)
+    return int(overlap(begins, ends, time[in_op], until[in_op]).sum())
 
 
 def _most_torch(threads: Sequence[ThreadJoin], joined: Joined, sources: Mapping[str, Source]) -> tuple[str, float]:
@@ -280,7 +273,7 @@ def find_doubts(
         *doubts_of_load(run.load, run.num_threads),
         waits_of_a_line(run, joined, sources),
         _threads_without_lines(run, joined),
-        _forked(run, joined),
+        _torch_threads(run, joined),
         _compiled_modules(run, joined),
     ]
     if options.memory:
@@ -453,9 +446,8 @@ def _threads_without_lines(run: RecordedRun, joined: Joined) -> Doubt | None:
     )
 
 
-def _forked(run: RecordedRun, joined: Joined) -> Doubt | None:
-    """Ops on no line, of torch's own threads that do no backward work: forks, or, where nothing forked, work of an
-    unknown cause."""
+def _torch_threads(run: RecordedRun, joined: Joined) -> Doubt | None:
+    """Ops on no line, of torch's own threads that do no backward work: forks, or work of an unknown cause."""
     if run.record.source == "none":
         return None
     pool = [t for t in _without_lines(joined) if t.segments.native_id not in run.python_threads]
@@ -464,22 +456,12 @@ def _forked(run: RecordedRun, joined: Joined) -> Doubt | None:
     if not len(mine):
         return None
     seconds = float(joined.self_time[mine].sum()) / 1e9
-    made = units.counted(len(mine), "op")
-    of_pool = any(thread.segments.native_id in run.pool for thread in pool)
-    if not of_pool and not joined.ops.is_named(FORKED.__eq__).any():
-        return Doubt(
-            "torch-threads",
-            f"{made} ({_seconds(seconds)}) ran on threads of torch's own, and not within one operation of one line: "
-            "what launched them is not known, so they are on no line. The other times are valid.",
-            "See the rows of `.ops` where `line` is empty.",
-            {"ops": len(mine), "seconds": seconds},
-        )
     return Doubt(
-        "forked-work",
-        f"Forked work: {made} ({_seconds(seconds)}) ran on threads of torch's own, as after `torch.jit.fork`. "
-        "torch does not record which line launched them, so they are on no line. "
-        "The other times are valid; the time that a line waits for them counts on that line.",
-        "See the rows of `.ops` where `line` is empty; call the functions without a fork to see their lines.",
+        "torch-threads",
+        f"{units.counted(len(mine), 'op')} ({_seconds(seconds)}) ran on threads of torch's own, as after "
+        "`torch.jit.fork`, and not within one operation of one line: torch does not record what launched them, so they "
+        "are on no line. The other times are valid; the time that a line waits for them counts on that line.",
+        "See the rows of `.ops` where `line` is empty.",
         {"ops": len(mine), "seconds": seconds},
     )
 
