@@ -27,12 +27,7 @@ from torchbench_magic.process.code import closed_over, codes_within
 from torchbench_magic.process.frame_owner import is_library_file
 
 # ---- variable_names --------------------------------------------------------------------------------------------------
-# Which variables code can name: what it uses of them, and what they hold.
-
-
-def names_in(code: CodeType) -> Iterator[str]:
-    """The variables that a code, and the functions within it, name."""
-    return (name for part in codes_within(code) for name in (*part.co_names, *part.co_freevars))
+# Which variables code can name, with what they hold.
 
 
 def names_around(target: Callable[[], object]) -> dict[str, Any]:
@@ -402,7 +397,7 @@ def _lines_of_statements(patch: ast.AST, function: ast.AST) -> dict[int, int]:
 
 def _lines_between(ran: CodeType, code: CodeType) -> dict[int, int] | None:
     """Lines of ``ran`` -> the first line of ``code`` with the same instructions; None where the two differ."""
-    if not _is_same(ran, code):
+    if _bare(ran) != _bare(code):
         return None
     found = {ran.co_firstlineno: code.co_firstlineno}
     for old, new in zip(_line_by_instruction(ran), _line_by_instruction(code), strict=True):
@@ -418,32 +413,21 @@ def _line_by_instruction(code: CodeType) -> list[int | None]:
     return lines
 
 
-def _is_same(one: CodeType, other: CodeType) -> bool:
-    """Whether two code objects are the same but for their lines, and those nested in them too."""
-    if one.co_name != other.co_name and not one.co_qualname.startswith(_PATCHED):
-        return False
-    return (
-        one.co_code == other.co_code
-        and one.co_names == other.co_names
-        and one.co_varnames == other.co_varnames
-        and one.co_freevars == other.co_freevars
-        and one.co_cellvars == other.co_cellvars
-        and (one.co_argcount, one.co_posonlyargcount, one.co_kwonlyargcount)
-        == (other.co_argcount, other.co_posonlyargcount, other.co_kwonlyargcount)
-        and one.co_flags & _KIND == other.co_flags & _KIND
-        and one.co_exceptiontable == other.co_exceptiontable
-        and len(one.co_consts) == len(other.co_consts)
-        and all(map(_is_same_constant, one.co_consts, other.co_consts))
+def _bare(code: CodeType) -> CodeType:
+    """The code without what says where it stands, and so what is nested in it: two are equal where they do the same."""
+    return code.replace(
+        co_filename="",
+        co_qualname="",
+        co_firstlineno=1,
+        co_linetable=b"",
+        co_flags=code.co_flags & _KIND,
+        co_consts=tuple(map(_bare_constant, code.co_consts)),
     )
 
 
-def _is_same_constant(one: object, other: object) -> bool:
-    if isinstance(one, CodeType) and isinstance(other, CodeType):
-        return _is_same(one, other)
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, str) and isinstance(other, str) and "\n" in one:
-        return one.split() == other.split()  # IPython indents what it compiles, long strings included
-    if isinstance(one, frozenset):
-        return one == other
-    return repr(one) == repr(other)  # tells 1 from True and 0.0 from -0.0, also within a tuple
+def _bare_constant(value: object) -> object:
+    if isinstance(value, CodeType):
+        return _bare(value)
+    if isinstance(value, str) and "\n" in value:
+        return " ".join(value.split())  # IPython indents what it compiles, long strings included
+    return value

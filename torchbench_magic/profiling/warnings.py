@@ -339,7 +339,7 @@ def _partial(run: RecordedRun, error: BaseException | None) -> Doubt | None:
         return None
     wall = (run.end - run.begin) / 1e9
     what = "interrupted" if isinstance(error, KeyboardInterrupt) else f"ended by {type(error).__name__}"
-    text = f"Partial: {what} after {_seconds(wall)}. What ran before is shown."
+    text = f"Partial: {what} after {seconds_text(wall)}. What ran before is shown."
     return Doubt("partial", text, facts={"wall_time": wall})
 
 
@@ -348,8 +348,9 @@ def worked_on(after: float, wall: float) -> Doubt | None:
     if not after >= max(_AFTER * wall, _LEAST_AFTER):
         return None
     text = (
-        f"When the code had ended, after {_seconds(wall - after)}, the device worked on for {_seconds(after)}, which "
-        "the wall time includes. Times of lines, operations and steps are the host's, which ran ahead of the device."
+        f"When the code had ended, after {seconds_text(wall - after)}, the device worked on for {seconds_text(after)}, "
+        "which the wall time includes. Times of lines, operations and steps are the host's, which ran ahead of the "
+        "device."
     )
     return Doubt("device-after", text, facts={"seconds": after})
 
@@ -382,8 +383,9 @@ def _lines_cut(run: RecordedRun, options: ProfileOptions) -> Doubt | None:
     after = max(0.0, (full - run.begin) / 1e9)
     return Doubt(
         "lines-cut",
-        f"More than --max-events {units.count(options.max_events)} line events: from {_seconds(after)} on what runs in "
-        "a function counts on its `def` line, and what runs at the top of a cell on no line. Times per op are valid.",
+        f"More than --max-events {units.count(options.max_events)} line events: from {seconds_text(after)} on what "
+        "runs in a function counts on its `def` line, and what runs at the top of a cell on no line. Times per op are "
+        "valid.",
         "Profile fewer steps (`--schedule`, `--steps`), or raise `--max-events`.",
         {"after": after},
     )
@@ -417,8 +419,9 @@ def _lines(run: RecordedRun) -> Doubt | None:
 def _clocks(run: RecordedRun, offset: int) -> Doubt | None:
     wall, other = (run.end - run.begin) / 1e9, run.wall_by_other_clock
     if run.clock_set_by > 0.001 + 0.01 * other:
-        text = f"The system clock was changed during the run: {_seconds(other)} passed, but it shows {_seconds(wall)}."
-        return Doubt("clock-set", text + " No time here is valid.", "Run it again.", {"seconds": other})
+        shown = f"{seconds_text(other)} passed, but it shows {seconds_text(wall)}"
+        text = f"The system clock was changed during the run: {shown}. No time here is valid."
+        return Doubt("clock-set", text, "Run it again.", {"seconds": other})
     if offset:
         text = f"torch's profiler clock was {offset / 1e3:.0f} us off; its times were corrected by that."
         return Doubt("clock-offset", text, "Lines shorter than that may be mixed up.", {"offset": offset / 1e9})
@@ -458,7 +461,7 @@ def _torch_threads(run: RecordedRun, joined: Joined) -> Doubt | None:
     seconds = float(joined.self_time[mine].sum()) / 1e9
     return Doubt(
         "torch-threads",
-        f"{units.counted(len(mine), 'op')} ({_seconds(seconds)}) ran on threads of torch's own, as after "
+        f"{units.counted(len(mine), 'op')} ({seconds_text(seconds)}) ran on threads of torch's own, as after "
         "`torch.jit.fork`, and not within one operation of one line: torch does not record what launched them, so they "
         "are on no line. The other times are valid; the time that a line waits for them counts on that line.",
         "See the rows of `.ops` where `line` is empty.",
@@ -482,7 +485,7 @@ def _unseen_threads(run: RecordedRun) -> Doubt | None:
     wall = (run.end - run.begin) / 1e9
     if not others and (seconds is None or seconds < _CPU_SLACK + 0.01 * wall):
         return None
-    took = "an unknown CPU time" if seconds is None else f"{_seconds(seconds)} of CPU time"
+    took = "an unknown CPU time" if seconds is None else f"{seconds_text(seconds)} of CPU time"
     return Doubt(
         "threads-unseen",
         f"Other threads took {took}: with --memory torch records the cell's own thread only. Ops and bytes of the "
@@ -537,10 +540,6 @@ def _host_memory(host: HostMemory | None) -> Doubt | None:
         return Doubt("host-memory", f"{text} the times include its overhead.")
     text = "Counting Python's memory made each of its allocations slower: bytes are right, Python's times are too long."
     return Doubt("host-memory", text, "For times, run without `--host-memory`.")
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"
 
 
 def did_not_begin(kind: str) -> Doubt:
