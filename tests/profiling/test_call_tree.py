@@ -9,12 +9,13 @@ import pytest
 
 from torchbench_magic import profile
 from torchbench_magic.profiling.all_tables import frame_table
-from torchbench_magic.profiling.call_tree_tables import modules_of, sum_of_frames
+from torchbench_magic.profiling.call_tree_tables import modules_of, sum_of_trees
 from torchbench_magic.profiling.events import Events
 from torchbench_magic.profiling.join import join_the_rest
 from torchbench_magic.profiling.line_events import LEAVE, entered
 from torchbench_magic.profiling.module_calls import ModuleRecord
 from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.schema import FRAME_COLUMNS
 from torchbench_magic.profiling.trace import Source
 
 from .cases import Case
@@ -163,7 +164,7 @@ def test_trees_of_several_runs_add_up() -> None:
     one = frames(joined(events({"name": "mm", "start": 20, "end": 30}), BODY_RUNS))
     ops = events({"name": "mm", "start": 20, "end": 24}, {"name": "add", "start": 60, "end": 65})
     other = frames(joined(ops, BODY_RUNS))
-    both = sum_of_frames([one, other])
+    both = sum_of_trees([one, other], FRAME_COLUMNS, is_complete=True)
     found = {name: (ns, calls) for (name, ns), (_, calls) in zip(tree_of(both), tree_of(both, "calls"), strict=True)}
     assert found["  mm"] == (14, 2)
     assert found["  add"] == (5, 1)

@@ -12,10 +12,9 @@ from torchbench_magic import load
 from torchbench_magic.errors import InputError, OptionError
 from torchbench_magic.profiling.call_tree_tables import (
     folded,
-    is_sampled_tree,
     is_tree,
     modules_of,
-    sum_of_sampled,
+    sum_of_trees,
     write_stacks,
 )
 from torchbench_magic.profiling.schema import FRAME_COLUMNS, MODULE_COLUMNS, PYTHON_COLUMNS, frame_of
@@ -101,10 +100,10 @@ def tree(*rows: tuple[int, str, int | None, float]) -> pd.DataFrame:
 
 
 def test_a_tree_has_one_root_and_callers_come_first() -> None:
-    assert is_sampled_tree(tree((-1, "a", 1, 1.0), (0, "b", 1, 1.0)))
-    assert is_sampled_tree(frame_of(PYTHON_COLUMNS, {}))
-    assert not is_sampled_tree(tree((-1, "a", 1, 1.0), (1, "b", 1, 1.0)))
-    assert not is_sampled_tree(tree((-1, "a", 1, 1.0), (-1, "b", 1, 1.0)))
+    assert is_tree(tree((-1, "a", 1, 1.0), (0, "b", 1, 1.0)))
+    assert is_tree(frame_of(PYTHON_COLUMNS, {}))
+    assert not is_tree(tree((-1, "a", 1, 1.0), (1, "b", 1, 1.0)))
+    assert not is_tree(tree((-1, "a", 1, 1.0), (-1, "b", 1, 1.0)))
     with pytest.raises(ValueError, match="before its caller"):
         profile_of_two_kernels(python=tree((-1, "a", 1, 1.0), (1, "b", 1, 1.0)))
 
@@ -112,9 +111,8 @@ def test_a_tree_has_one_root_and_callers_come_first() -> None:
 def test_what_is_in_the_same_place_adds_up() -> None:
     first = tree((-1, "In[1]", None, 0.5), (0, "f", 2, 1.0), (1, "g", 1, 4.0))
     second = tree((-1, "In[1]", None, 0.25), (0, "h", 7, 8.0), (0, "f", 3, 2.0), (2, "g", None, 16.0))
-    made = sum_of_sampled([first, second])
-    assert made is not None
-    assert is_sampled_tree(made)
+    made = sum_of_trees([first, second], PYTHON_COLUMNS)
+    assert is_tree(made)
     found = made.astype(object).where(made.notna(), None)
     assert found[["parent", "function", "calls", "self_time"]].to_numpy().tolist() == [
         [-1, "In[1]", None, 0.75],
@@ -127,15 +125,11 @@ def test_what_is_in_the_same_place_adds_up() -> None:
 
 
 def test_a_tree_that_begins_another_is_no_part_of_it() -> None:
-    assert sum_of_sampled([]) is None
     empty = frame_of(PYTHON_COLUMNS, {})
     one = tree((-1, "a", 1, 1.0))
-    made = sum_of_sampled([empty, one])
-    assert made is not None
+    made = sum_of_trees([empty, one], PYTHON_COLUMNS)
     pd.testing.assert_frame_equal(made, one)
-    alone = sum_of_sampled([empty])
-    assert alone is not None
-    assert alone.empty
+    assert sum_of_trees([empty], PYTHON_COLUMNS).empty
 
 
 @pytest.mark.parametrize("python", [None, tree((-1, "In[3]", None, 0.5), (0, "f", 2, 1.0))])

@@ -341,13 +341,19 @@ def test_without_memory_the_byte_columns_are_na() -> None:
 
 
 @pytest.mark.parametrize(
-    "call", ["x.numpy()", "np.asarray(x)", "np.argwhere(x.cpu().numpy() > 0)", "x.__array__()"]
+    ("call", "named"),
+    [
+        ("x.numpy()", " (`.numpy()`)"),
+        ("np.asarray(x)", " (`np.asarray`)"),
+        ("np.argwhere(x.cpu().numpy() > 0)", " (`np.argwhere`, `.numpy()`)"),
+        ("x.__array__()", ""),
+    ],
 )
-def test_with_memory_a_line_that_hands_a_tensor_to_numpy_is_named(call: str) -> None:
+def test_with_memory_a_line_that_hands_a_tensor_to_numpy_is_named(call: str, named: str) -> None:
     outcome = run(f"x = torch.ones(9)\ny = x + 1\nz = {call}\n", memory=True, namespace=_names())
     (doubt,) = [d for d in outcome.profile.warnings if d.kind == "outside-torch"]
     assert doubt.facts["line"] == 3
-    assert doubt.text.startswith("In[7]:3 ")
+    assert doubt.text.startswith(f"In[7]:3 passes a tensor to NumPy{named}: NumPy allocates")
 
 
 def test_lines_that_stay_in_torch_are_not_named() -> None:
@@ -705,7 +711,7 @@ def test_a_fork_that_python_starts_runs_at_once_on_its_line() -> None:
     outcome = run("future = torch.jit.fork(scripted, x)\ny = torch.jit.wait(future)\n", names)
     ops = outcome.profile.ops
     assert set(ops[ops["op"] == "aten::sin"]["line"]) == {1}
-    assert "forked-work" not in kinds(outcome)
+    assert "torch-threads" not in kinds(outcome)
 
 
 def test_a_gradient_that_is_added_to_another_one_is_caused_by_its_forward_line() -> None:

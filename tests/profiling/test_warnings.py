@@ -522,7 +522,7 @@ def test_that_the_host_ran_ahead_is_said_with_the_time_at_which_the_code_ended()
     doubt = worked_on(0.0462, 0.0476)
     assert doubt is not None
     assert doubt.kind == "device-after"
-    assert doubt.text.startswith("When the code had ended, after 1.4 ms, the device worked on for 46.2 ms")
+    assert doubt.text.startswith("When the code had ended, after 1.40 ms, the device worked on for 46.2 ms")
     made = with_times(
         profile_of(("kernel", 2, 0.1, 47.4, LINE_2), wall=0.0476), (0.0013, 0.0), (0.0474, 0.0), warnings=[doubt]
     )

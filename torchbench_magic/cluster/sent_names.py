@@ -24,10 +24,8 @@ from torchbench_magic.process.send import (
     by_value,
     first_line,
     kind_text,
-    reduced_optimizer,
+    reduced_own,
     reduced_tensor,
-    standard_stream,
-    what_stays,
 )
 from torchbench_magic.process.send_modules import local_modules
 
@@ -170,12 +168,8 @@ def _pickler(file: io.BytesIO, files: set[str], limit: int) -> Any:
                 flat = torch.empty(0, dtype=torch.uint8).set_(obj)
                 # a copy: memory that NumPy shares cannot be resized any more
                 return _storage, (flat.clone().numpy().tobytes(),)
-            elif (optimizer := reduced_optimizer(obj)) is not None:
-                return optimizer
-            elif isinstance(obj, io.IOBase) and (stream := standard_stream(obj)) is not None:
-                return getattr, (sys, stream)
-            elif (what := what_stays(obj)) is not None:
-                raise CannotTravel(f"{what} cannot be copied")
+            elif (travels := reduced_own(obj)) is not None:
+                return travels
             travels = super().reducer_override(obj)
             if isinstance(obj, FunctionType) and travels is not NotImplemented:
                 files.update(code.co_filename for code in codes_within(obj.__code__))
@@ -205,8 +199,8 @@ def unpack_names(data: bytes) -> dict[str, Any]:
         try:
             values[name] = loader.load()
         except Exception as error:  # whatever the making of a user's object raises
-            why = (str(error).splitlines() or [""])[0]
-            raise BodyError(f"`{name}` cannot be made on the engine ({type(error).__name__}: {why})") from error
+            why = f"{type(error).__name__}: {first_line(error)}"
+            raise BodyError(f"`{name}` cannot be made on the engine ({why})") from error
     shared.update(values)
     return shared
 

@@ -164,14 +164,23 @@ class PicklingFinds:
         return {place: found[place] for place in sorted(found.keys() - own)}
 
 
-def reduced_object(obj: Any, reached: PicklingFinds) -> tuple[Any, ...] | None:
-    """How to pickle what belongs to this process or to its modules; None for anything else."""
-    kind = type(obj)
-    stream = standard_stream(obj) if issubclass(kind, io.IOBase) else None
+def reduced_own(obj: Any) -> tuple[Any, ...] | None:
+    """How to pickle what every process has of its own, and an optimizer with its hooks; None for anything else.
+
+    Raises:
+        Stays: it cannot be copied.
+    """
+    stream = standard_stream(obj) if issubclass(type(obj), io.IOBase) else None
     if stream is not None:
         return getattr, (sys, stream)
     if (what := what_stays(obj)) is not None:
         raise Stays(f"{what} cannot be copied")
+    return reduced_optimizer(obj)
+
+
+def reduced_object(obj: Any, reached: PicklingFinds) -> tuple[Any, ...] | None:
+    """How to pickle what belongs to this process or to its modules; None for anything else."""
+    kind = type(obj)
     if issubclass(kind, ModuleType):
         return reached.module(obj)
     if kind is functools._lru_cache_wrapper and id(obj.__wrapped__.__globals__) in reached.loaded.own:
@@ -387,7 +396,7 @@ def _pickler(file: io.BytesIO, storages: Storages, reached: PicklingFinds) -> An
                 return reduced_tensor(obj)
             if isinstance(obj, torch.jit.ScriptFunction | torch.jit.ScriptModule):
                 return _scripted(obj)
-            travels = send_modules.reduced_extension(obj) or reduced_optimizer(obj) or reduced_object(obj, reached)
+            travels = send_modules.reduced_extension(obj) or reduced_own(obj) or reduced_object(obj, reached)
             if travels is not None:
                 return travels
             if kind is not FunctionType:

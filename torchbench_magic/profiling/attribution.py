@@ -90,35 +90,15 @@ def gather_compiling(events: Events) -> Events:
     return named.where(~inside)
 
 
-# ---- forks -----------------------------------------------------------------------------------------------------------
-# Work on torch's own threads, which nothing records the launch of: parallel regions of ops, and forks.
+# ---- parallel regions ------------------------------------------------------------------------------------------------
+# Work on torch's own threads, which nothing records the launch of.
 #
 # An op that runs in parallel (OpenMP's threads share its loop) may call ops on these threads. It waits for them: such
-# an op stands on the line of the one op of another thread that spans it.
-#
-# Scripted functions fork, and the call may be over before the fork is: any scripted call that had begun can have
-# launched it. Where all of these stand on one line, that line did, whichever call it was. Where they do not, and where
-# torch's threads were at work as the recording began, the ops stay on no line, and a doubt says so.
-#
-# Assumed of torch (2.13): each scripted call of Python's and each fork, as it begins to run, is an event of scope
-# TORCHSCRIPT_FUNCTION, the fork's by the name ``<forked function>``. A scripted function that waits goes on where its
-# fork ended: on a thread of torch's, without an event.
+# an op stands on the line of the one op of another thread that spans it. What a scripted function forks may run on
+# after the call that forked it, so its ops stand on no line, and a doubt says so.
 
 FORKED = "<forked function>"
-_SCRIPTED = 2  # RecordScope::TORCHSCRIPT_FUNCTION
-
-
-@dataclass(frozen=True)
-class Forking:
-    """What is known of the forks of a run.
-
-    Attributes:
-        busy: native ids of threads that may have been at work as the recording began; None: not known.
-        pool: native ids of the threads of torch's pool, as far as known: one that ran a fork is one of them.
-    """
-
-    busy: Collection[int] | None
-    pool: Collection[int] = ()
+"""How torch (2.13) names a fork as it begins to run."""
 
 
 def lines_of_parallel_regions(
@@ -154,33 +134,6 @@ def _spanning(ops: Events, thread: ThreadJoin, inner: Ints) -> Ints:
         found = np.where(further, parent[found], found)
     spanning: Ints = its[found]
     return spanning
-
-
-def lines_of_forks(ops: Events, threads: Collection[ThreadJoin], tree: LineTree, node: Ints, forking: Forking) -> None:
-    """Put the ops of forks, in ``node``, on the line of the scripted calls that can have launched them, if one line."""
-    is_scripted = (ops.scope == _SCRIPTED) & (ops.seq < 0)
-    forked = is_scripted & ops.is_named(FORKED.__eq__)
-    without_python = [thread for thread in threads if thread.number and not len(thread.segments.start)]
-    pool = [t for t in without_python if forked[t.ops].any() or t.segments.native_id in forking.pool]
-    if not forked.any() or forking.busy is None or any(t.segments.native_id in forking.busy for t in pool):
-        return
-    on_pool = np.isin(ops.native, [thread.segments.native_id for thread in pool])
-    calls = np.flatnonzero(is_scripted & ~on_pool)
-    if not len(calls) or tree.code[node[calls[0]]] == NO_LINE:
-        return
-    places = [(tree.code[line], tree.line[line]) for line in node[calls].tolist()]
-    elsewhere = [call for call, place in zip(calls.tolist(), places, strict=True) if place != places[0]]
-    until = ops.start[elsewhere[0]] if elsewhere else np.iinfo(np.int64).max
-    by_fork = _within(ops, is_scripted) & (ops.start >= ops.start[calls[0]]) & (ops.start < until)
-    for thread in pool:
-        node[thread.ops[by_fork[thread.ops]]] = tree.child(thread.segments.root, *places[0])
-
-
-def _within(ops: Events, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Whether one of the ``chosen``, of whatever thread, was open as each op began."""
-    starts = ops.start[chosen]  # ascending, as all ops are
-    ends = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(ops.end[chosen]))
-    return ends[np.searchsorted(starts, ops.start, side="right")] > ops.start
 
 
 # ---- attribution -----------------------------------------------------------------------------------------------------
@@ -261,13 +214,11 @@ def join_ops_and_lines(
     codes: Codes,
     run_threads: RunThreads,
     span: tuple[int, int],
-    forking: Forking | None = None,
 ) -> Joined:
     """Join the ops that started in ``span``, [begin, end) in Unix ns, with the lines of their threads.
 
     Args:
         codes: the codes of ``record``, each under a file name that stands for its text.
-        forking: what is known of scripted forks; None: their ops stay on no line.
     """
     tree, (begin, end) = LineTree(), span
     streams = {stream.native_id: stream for stream in record.streams}
@@ -302,8 +253,6 @@ def join_ops_and_lines(
         slices_of.append((_of(segments.node, slices.segment, segments.root), slices.length, in_torch))
     _lines_of_autograd_threads(ops, threads, tree, node, run_threads.with_python)
     lines_of_parallel_regions(ops, threads, tree, node, run_threads.with_python | run_threads.of_pool)
-    if forking is not None:
-        lines_of_forks(ops, threads, tree, node, forking)
     torch_time, python_time = np.zeros(len(tree), dtype=np.int64), np.zeros(len(tree), dtype=np.int64)
     for at_node, length, in_torch in slices_of:
         torch_time += sums(at_node[in_torch], length[in_torch], len(tree))

@@ -83,7 +83,7 @@ class Places:
     def all_at(self, things: Ints, nodes: Ints) -> Ints:
         """`at` for many moments."""
         width = len(self.lines) + 1
-        different, index = _distinct((things + 1) * width + nodes)
+        different, index = np.unique((things + 1) * width + nodes, return_inverse=True)
         found = [self.at(int(key // width) - 1, int(key % width)) for key in different.tolist()]
         return np.array(found, dtype=np.int64)[index]
 
@@ -91,25 +91,10 @@ class Places:
         """`child` for many."""
         width = int(labels.max(initial=0)) + 1
         keys = (parents * len(KINDS) + kinds) * width + labels
-        _, index = _distinct(keys)
-        first = np.empty(int(index.max(initial=-1)) + 1, dtype=np.int64)
-        first[index] = np.arange(len(index))  # any of each will do
+        _, first, index = np.unique(keys, return_index=True, return_inverse=True)
         columns = (values[first].tolist() for values in (parents, kinds, labels, nodes))
         found = [self.child(*row) for row in zip(*columns, strict=True)]
         return np.array(found, dtype=np.int64)[index]
-
-
-def _distinct(keys: Ints) -> tuple[Ints, Ints]:
-    """The different keys, none below 0, and the index of each: `numpy.unique`, without its sort where they are few."""
-    widest = int(keys.max(initial=-1)) + 1
-    if widest > 4 * len(keys) + 1_000_000:
-        return np.unique(keys, return_inverse=True)
-    there = np.zeros(widest, dtype=bool)
-    there[keys] = True
-    different = np.flatnonzero(there)
-    position = np.empty(widest, dtype=np.int64)
-    position[different] = np.arange(len(different))
-    return different, position[keys]
 
 
 # ---- nested_spans ----------------------------------------------------------------------------------------------------

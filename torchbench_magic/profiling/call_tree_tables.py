@@ -14,18 +14,20 @@ from torchbench_magic.errors import InputError, OptionError
 from torchbench_magic.files import STACKS, whole_file
 from torchbench_magic.printable import escaped
 
-from .schema import FRAME_COLUMNS, MODULE_COLUMNS, OP_COLUMNS, PYTHON_COLUMNS, combined_by, frame_of
+from .schema import MODULE_COLUMNS, OP_COLUMNS, ColumnType, combined_by, frame_of
 from .trace import Source, line_text
 
 # ---- call_trees ------------------------------------------------------------------------------------------------------
 # Call trees as tables: whether one is sound, sums along it, and several added up.
 
 
-def is_tree(frames: pd.DataFrame) -> bool:
-    """Whether each frame's caller comes before it, and only the root of a thread has none."""
-    parent = frames["parent"].to_numpy()
-    roots = frames["kind"].to_numpy() == "thread"
-    return bool((parent < np.arange(len(parent))).all() and ((parent == -1) == roots).all() and (parent >= -1).all())
+def is_tree(table: pd.DataFrame) -> bool:
+    """Whether each caller comes before what it calls, and only the root of a thread (of sampled functions, which have
+    no kinds, only the first row) has none."""
+    parent = table["parent"].to_numpy()
+    rows = np.arange(len(parent))
+    roots = table["kind"].to_numpy() == "thread" if "kind" in table else rows == 0
+    return bool((parent < rows).all() and ((parent == -1) == roots).all() and (parent >= -1).all())
 
 
 def inclusive(own: Iterable[Any], parents: Sequence[int]) -> list[Any]:
@@ -37,17 +39,25 @@ def inclusive(own: Iterable[Any], parents: Sequence[int]) -> list[Any]:
     return total
 
 
-def sum_of_frames(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The frames of several runs as one tree: what is in the same place below the same callers adds up."""
+def sum_of_trees(
+    tables: Sequence[pd.DataFrame], columns: Mapping[str, ColumnType], *, is_complete: bool = False
+) -> pd.DataFrame:
+    """The trees of several runs as one: what is in the same place below the same callers adds up.
+
+    Args:
+        columns: of the tables.
+        is_complete: what is NA in a row is nothing, if some run has that column. Else a sum is NA where it is not known
+            of each run that the row was seen in.
+    """
     index: dict[tuple[Any, ...], int] = {}
     parents: list[int] = []
-    first: list[tuple[int, int]] = []  # (table, row) that a frame was first seen in
+    first: list[tuple[int, int]] = []  # (table, row) that a row was first seen in
     rows_of: list[np.ndarray[Any, np.dtype[np.int64]]] = []
-    keys = combined_by(FRAME_COLUMNS, "key")
+    keys = combined_by(columns, "key")
     for number, table in enumerate(tables):
         rows: list[int] = []
-        columns = (table[name].astype(object).where(table[name].notna(), None).tolist() for name in keys)
-        for at, (parent, *key) in enumerate(zip(table["parent"].tolist(), *columns, strict=True)):
+        of_key = (table[name].astype(object).where(table[name].notna(), None).tolist() for name in keys)
+        for at, (parent, *key) in enumerate(zip(table["parent"].tolist(), *of_key, strict=True)):
             above = rows[parent] if parent >= 0 else -1
             row = index.setdefault((above, *key), len(index))
             if row == len(parents):
@@ -56,66 +66,20 @@ def sum_of_frames(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
             rows.append(row)
         rows_of.append(np.array(rows, dtype=np.int64))
     values: dict[str, Any] = {"parent": parents}
-    for name, kind in FRAME_COLUMNS.items():
+    for name, kind in columns.items():
         if name == "parent":
             continue
         if kind.combined != "sum":
             values[name] = [tables[number][name].iloc[at] for number, at in first]
             continue
-        given = [(at_rows, table[name]) for at_rows, table in zip(rows_of, tables, strict=True)]
-        known = [(at_rows, column) for at_rows, column in given if column.notna().any()]
-        if not known:
+        if is_complete and all(table[name].isna().all() for table in tables):
             continue
         total = np.zeros(len(parents))
-        for places, column in known:
-            total += np.bincount(places, weights=column.fillna(0).to_numpy(np.float64), minlength=len(parents))
-        values[name] = total if kind == "float64" else total.astype(np.int64)
-    return frame_of(FRAME_COLUMNS, values)
-
-
-# ---- sampled_trees ---------------------------------------------------------------------------------------------------
-# The sampled tree of Python functions as a table: whether it is sound, and several added up.
-
-
-def is_sampled_tree(table: pd.DataFrame) -> bool:
-    """Whether the first row alone has no caller, and each caller comes before what it calls."""
-    parent = table["parent"].to_numpy()
-    rows = np.arange(len(parent))
-    return bool((parent < rows).all() and ((parent == -1) == (rows == 0)).all() and (parent >= -1).all())
-
-
-def sum_of_sampled(tables: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
-    """The trees of several runs as one: what is in the same place below the same callers adds up; None of none.
-
-    A caller comes before what it calls; the order is else that in which the functions were first seen. ``calls`` is NA
-    where it is not known of each run that the function was seen in.
-    """
-    if not tables:
-        return None
-    index: dict[tuple[Any, ...], int] = {}
-    rows: list[dict[str, Any]] = []
-    keys, sums = combined_by(PYTHON_COLUMNS, "key"), combined_by(PYTHON_COLUMNS, "sum")
-    for table in tables:
-        numbers: list[int] = []
-        known_values = table.astype(object).where(table.notna(), None)
-        for values in zip(*(known_values[name].tolist() for name in PYTHON_COLUMNS), strict=True):
-            record = dict(zip(PYTHON_COLUMNS, values, strict=True))
-            above = numbers[record["parent"]] if record["parent"] >= 0 else -1
-            number = index.setdefault((above, *(record[name] for name in keys)), len(index))
-            numbers.append(number)
-            if number == len(rows):
-                rows.append(record | {"parent": above})
-                continue
-            row = rows[number]
-            for name in sums:
-                row[name] = None if row[name] is None or record[name] is None else row[name] + record[name]
-    return frame_of(PYTHON_COLUMNS, {name: [_filled(row[name], name) for row in rows] for name in PYTHON_COLUMNS})
-
-
-def _filled(value: Any, name: str) -> Any:
-    if value is not None or PYTHON_COLUMNS[name] == "object":
-        return value
-    return pd.NA if PYTHON_COLUMNS[name] == "Int64" else float("nan")
+        for places, table in zip(rows_of, tables, strict=True):
+            numbers = table[name].fillna(0) if is_complete else table[name]
+            total += np.bincount(places, numbers.to_numpy(np.float64, na_value=np.nan), len(parents))
+        values[name] = total if kind != "int64" else total.astype(np.int64)
+    return frame_of(columns, values)
 
 
 # ---- modules ---------------------------------------------------------------------------------------------------------

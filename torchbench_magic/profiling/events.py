@@ -150,8 +150,7 @@ class Events:
         native: the operating system's thread id of a CPU event; the stream of what ran on a device.
         tid, fwd: torch's own thread numbers: of an op, and of the forward op of a backward node (0: none).
         seq: autograd sequence number; -1 for none.
-        scope: RecordScope of what has a sequence number, and of what has no namespace in its name, as functions of
-            TorchScript do not.
+        scope: RecordScope of what has a sequence number.
         corr, link: correlation ids; 0 where nothing ran on a device.
         nbytes: signed bytes of a memory event.
         inputs: with shapes; else None.
@@ -318,7 +317,6 @@ def _read(
     start = _signed(lambda: map(kineto.start_ns, events))
     is_torchs = kind_of.among(kind, _TORCHS)
     seq = numbers(kineto.sequence_nr, is_torchs, -1)
-    bare = np.array(["::" not in each for each in name_of], dtype=bool)[name]
     given = np.zeros(0, dtype=np.int64)
     if inputs:
         chosen = list(_chosen(events, kind_of.among(kind, _WITH_INPUTS)))
@@ -334,7 +332,7 @@ def _read(
         "tid": numbers(kineto.start_thread_id, seq >= 0),
         "fwd": numbers(kineto.fwd_thread_id, seq >= 0),
         "seq": seq,
-        "scope": numbers(kineto.scope, (seq >= 0) | (bare & is_torchs)),
+        "scope": numbers(kineto.scope, seq >= 0),
         "nbytes": nbytes,
         "input": given,
     }

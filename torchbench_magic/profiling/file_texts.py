@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import gc
 import importlib.util
 import inspect
 import linecache
@@ -28,12 +27,7 @@ from torchbench_magic.process.code import closed_over, codes_within
 from torchbench_magic.process.frame_owner import is_library_file
 
 # ---- variable_names --------------------------------------------------------------------------------------------------
-# Which variables code can name: what it uses of them, and what they hold.
-
-
-def names_in(code: CodeType) -> Iterator[str]:
-    """The variables that a code, and the functions within it, name."""
-    return (name for part in codes_within(code) for name in (*part.co_names, *part.co_freevars))
+# Which variables code can name, with what they hold.
 
 
 def names_around(target: Callable[[], object]) -> dict[str, Any]:
@@ -128,13 +122,11 @@ class Statements:
         first: line -> first line of its statement, for lines of statements that span several.
         definition: first line of a decorated function or class (its decorator) -> line of its ``def``.
         with_end: line of a ``with`` -> last line of its block; leaving the block comes back to the ``with``.
-        numpy_calls: line -> calls on it that go to numpy or leave torch, as written ("np.argwhere").
     """
 
     first: Mapping[int, int] = field(default_factory=dict)
     definition: Mapping[int, int] = field(default_factory=dict)
     with_end: Mapping[int, int] = field(default_factory=dict)
-    numpy_calls: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 @lru_cache(maxsize=64)  # a profile reads each file that its code came from
@@ -153,8 +145,6 @@ def _statements_in(tree: ast.Module) -> Statements:
     first: dict[int, int] = {}
     definition: dict[int, int] = {}
     with_end: dict[int, int] = {}
-    calls: dict[int, list[str]] = {}
-    numpy_names = _numpy_names(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt):
             start, end = _span(node)
@@ -164,10 +154,7 @@ def _statements_in(tree: ast.Module) -> Statements:
                 definition[start] = node.lineno
             if isinstance(node, ast.With | ast.AsyncWith):
                 with_end.update(dict.fromkeys(range(start, end + 1), node.end_lineno or end))
-        elif isinstance(node, ast.Call) and (name := _leaves_torch(node, numpy_names)):
-            calls.setdefault(node.lineno, []).append(name)
-    named = {line: tuple(dict.fromkeys(names)) for line, names in calls.items()}
-    return Statements(first, definition, with_end, named)
+    return Statements(first, definition, with_end)
 
 
 def _span(node: ast.stmt) -> tuple[int, int]:
@@ -185,27 +172,6 @@ def _start(node: ast.AST) -> int:
         return int(node.pattern.lineno)
     lines: list[int] = [decorator.lineno for decorator in getattr(node, "decorator_list", [])]
     return min([*lines, int(getattr(node, "lineno", 1))])
-
-
-def _numpy_names(tree: ast.Module) -> frozenset[str]:
-    """Names that mean the module numpy; the two usual ones always, since an earlier cell may import it."""
-    names = {"np", "numpy"}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names.update(a.asname or a.name.split(".")[0] for a in node.names if a.name.split(".")[0] == "numpy")
-    return frozenset(names)
-
-
-def _leaves_torch(call: ast.Call, numpy_names: frozenset[str]) -> str:
-    """``np.argwhere`` or ``.numpy()`` as written; empty for any other call."""
-    if not isinstance(call.func, ast.Attribute):
-        return ""
-    if call.func.attr == "numpy":
-        return ".numpy()"
-    root: ast.expr = call.func
-    while isinstance(root, ast.Attribute):
-        root = root.value
-    return ast.unparse(call.func) if isinstance(root, ast.Name) and root.id in numpy_names else ""
 
 
 # ---- file_texts ------------------------------------------------------------------------------------------------------
@@ -356,20 +322,15 @@ class Recompiled:
     def lines_of(self, ran: CodeType) -> Mapping[int, int] | None:
         """Line that ``ran`` counts -> line of the text, where the text compiles to its instructions; else None.
 
-        None too where several functions of that name do, and nothing tells which of them it is.
+        None too where several functions of that name do: nothing tells which of them it is.
         """
-        alike: list[tuple[str, Mapping[int, int]]] = [
-            (code.co_qualname, moved) for code in self._named(ran) if (moved := _lines_between(ran, code))
-        ]
+        alike: list[Mapping[int, int]] = [moved for code in self._named(ran) if (moved := _lines_between(ran, code))]
         if not ran.co_qualname.startswith(_PATCHED):
-            for _, lines in alike:
+            for lines in alike:
                 if all(old == new for old, new in lines.items()):
                     return lines
         alike = alike or list(self._patched(ran))
-        if len(alike) > 1:
-            owners = _owners(ran)
-            alike = [(name, lines) for name, lines in alike if name in owners]
-        return alike[0][1] if len(alike) == 1 else None
+        return alike[0] if len(alike) == 1 else None
 
     def has_one_there(self, ran: CodeType) -> bool:
         """Whether a function of that name stands where ``ran`` says that it does."""
@@ -385,16 +346,16 @@ class Recompiled:
             if other == name or other.endswith(f".{name}"):
                 yield from codes
 
-    def _patched(self, ran: CodeType) -> Iterator[tuple[str, Mapping[int, int]]]:
-        """(qualified name, lines) of each function that IPython would have compiled to ``ran``.
+    def _patched(self, ran: CodeType) -> Iterator[Mapping[int, int]]:
+        """The lines of each function that IPython would have compiled to ``ran``.
 
         A statement that it puts on one line can have other instructions than one over several: CPython calls a method
         in another way there. So the function is compiled as ``deduperreload`` does, and its tree gives the lines.
         """
         is_method = ran.co_qualname.startswith(_PATCHED)
-        name, _, nested = ran.co_qualname.removeprefix(_PATCHED).partition(".")
-        for outer, function in _functions(self.tree, name):
-            if bool(outer) != is_method:
+        name = ran.co_qualname.removeprefix(_PATCHED).partition(".")[0]
+        for in_class, function in _functions(self.tree, name):
+            if in_class != is_method:
                 continue
             text = textwrap.dedent(ast.unparse(function))
             if is_method:
@@ -410,20 +371,18 @@ class Recompiled:
                 found = [_lines_between(ran, code) for code in of_name]
                 if any(each and all(old == new for old, new in each.items()) for each in found):
                     lines[ran.co_firstlineno] = lines.get(ran.co_firstlineno, function.lineno)
-                    yield f"{outer}{name}" + (f".{nested}" if nested else ""), lines
+                    yield lines
                     break
 
 
-def _functions(node: ast.AST, name: str, outer: str = "") -> Iterator[tuple[str, _Function]]:
-    """(classes around it, with a dot behind each, function) of every function of that name in no other function."""
+def _functions(node: ast.AST, name: str, *, in_class: bool = False) -> Iterator[tuple[bool, _Function]]:
+    """(whether it is in a class, function) of every function of that name in no other function."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.ClassDef):
-            yield from _functions(child, name, f"{outer}{child.name}.")
-        elif isinstance(child, _Function):
+        if isinstance(child, _Function):
             if child.name == name:
-                yield outer, child
+                yield in_class, child
         elif isinstance(child, ast.stmt):
-            yield from _functions(child, name, outer)
+            yield from _functions(child, name, in_class=in_class or isinstance(child, ast.ClassDef))
 
 
 def _lines_of_statements(patch: ast.AST, function: ast.AST) -> dict[int, int]:
@@ -436,15 +395,9 @@ def _lines_of_statements(patch: ast.AST, function: ast.AST) -> dict[int, int]:
     return found
 
 
-def _owners(code: CodeType) -> frozenset[str]:
-    """Qualified names of the functions that have this code; IPython's patches keep the function's own."""
-    holders = (each for each in gc.get_referrers(code) if isinstance(each, FunctionType))
-    return frozenset(function.__qualname__ for function in holders if function.__code__ is code)
-
-
 def _lines_between(ran: CodeType, code: CodeType) -> dict[int, int] | None:
     """Lines of ``ran`` -> the first line of ``code`` with the same instructions; None where the two differ."""
-    if not _is_same(ran, code):
+    if _bare(ran) != _bare(code):
         return None
     found = {ran.co_firstlineno: code.co_firstlineno}
     for old, new in zip(_line_by_instruction(ran), _line_by_instruction(code), strict=True):
@@ -460,32 +413,21 @@ def _line_by_instruction(code: CodeType) -> list[int | None]:
     return lines
 
 
-def _is_same(one: CodeType, other: CodeType) -> bool:
-    """Whether two code objects are the same but for their lines, and those nested in them too."""
-    if one.co_name != other.co_name and not one.co_qualname.startswith(_PATCHED):
-        return False
-    return (
-        one.co_code == other.co_code
-        and one.co_names == other.co_names
-        and one.co_varnames == other.co_varnames
-        and one.co_freevars == other.co_freevars
-        and one.co_cellvars == other.co_cellvars
-        and (one.co_argcount, one.co_posonlyargcount, one.co_kwonlyargcount)
-        == (other.co_argcount, other.co_posonlyargcount, other.co_kwonlyargcount)
-        and one.co_flags & _KIND == other.co_flags & _KIND
-        and one.co_exceptiontable == other.co_exceptiontable
-        and len(one.co_consts) == len(other.co_consts)
-        and all(map(_is_same_constant, one.co_consts, other.co_consts))
+def _bare(code: CodeType) -> CodeType:
+    """The code without what says where it stands, and so what is nested in it: two are equal where they do the same."""
+    return code.replace(
+        co_filename="",
+        co_qualname="",
+        co_firstlineno=1,
+        co_linetable=b"",
+        co_flags=code.co_flags & _KIND,
+        co_consts=tuple(map(_bare_constant, code.co_consts)),
     )
 
 
-def _is_same_constant(one: object, other: object) -> bool:
-    if isinstance(one, CodeType) and isinstance(other, CodeType):
-        return _is_same(one, other)
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, str) and isinstance(other, str) and "\n" in one:
-        return one.split() == other.split()  # IPython indents what it compiles, long strings included
-    if isinstance(one, frozenset):
-        return one == other
-    return repr(one) == repr(other)  # tells 1 from True and 0.0 from -0.0, also within a tuple
+def _bare_constant(value: object) -> object:
+    if isinstance(value, CodeType):
+        return _bare(value)
+    if isinstance(value, str) and "\n" in value:
+        return " ".join(value.split())  # IPython indents what it compiles, long strings included
+    return value

@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from torchbench_magic.arrays import Ints
 
 from .attribution import (
-    FORKED,
     Bytes,
     DeviceTime,
-    Forking,
     HostBytes,
     Joined,
     Launches,
@@ -217,7 +215,6 @@ def join_run(
         Codes(texts.codes, texts.statements, frozenset(suspends), texts.moved),
         RunThreads(_natives(run, ops, numbering), frozenset(run.python_threads), run.pool, run.between_steps),
         (read.begin, read.end),
-        Forking(run.busy, run.pool) if ops.is_named(FORKED.__eq__).any() else None,
     )
     _number_as_shown(joined, body.cells)
     whole = join_the_rest(joined, read.every, read.changes, run.modules)

@@ -21,7 +21,6 @@ name                                           assumed                          
 ``_RecordFunctionFast``                        a range that no torch mode sees         ``record_function``: a mode of
                                                                                        the user's sees the marker's op
 ``_is_profiler_enabled``, ``_profiler_enabled``  whether one runs                      taken as: none runs
-``_disable_profiler``                          stops one that nobody holds             Busy: restart the kernel
 =============================================  ======================================  ================================
 
 Names of torch's C++ library libc10 that no Python API gives, found by their symbols.
@@ -58,14 +57,13 @@ import ctypes
 import gc
 import os
 import re
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import FrameType, SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any, cast
 
 from torchbench_magic.errors import Busy
@@ -143,17 +141,10 @@ def tree_types() -> TreeTypes | None:
 def marker(name: str) -> AbstractContextManager[object]:
     """A range for the profiler alone: no op that a mode of the user's could see."""
     from torch._C import _profiler
-
-    fast: Callable[[str], AbstractContextManager[object]] | None = getattr(_profiler, "_RecordFunctionFast", None)
-    return fast(name) if fast is not None else step_range(name)
-
-
-def step_range(name: str) -> AbstractContextManager[object]:
-    """A range as the user makes them: ``torch.profiler.record_function``."""
     from torch.profiler import record_function
 
-    made: AbstractContextManager[object] = record_function(name)
-    return made
+    fast: Callable[[str], AbstractContextManager[object]] = getattr(_profiler, "_RecordFunctionFast", record_function)
+    return fast(name)
 
 
 def range_type() -> Any:
@@ -161,13 +152,6 @@ def range_type() -> Any:
     from torch.autograd.profiler import record_function
 
     return record_function
-
-
-def profiler_type() -> type:
-    """The class whose objects run inside every profiler of torch's."""
-    from torch.autograd import profiler
-
-    return profiler.profile
 
 
 def records_cuda() -> bool:
@@ -188,14 +172,10 @@ def torch_profiler_runs() -> bool:
     return bool(getattr(profiler, "_is_profiler_enabled", False) or asked())
 
 
-def stop_nameless(*, switch: bool) -> None:
-    """Stop a profiler whose object nobody has any more; without ``switch`` only torch's note that one runs is taken
-    back."""
-    from torch._C import _autograd
+def forget_running() -> None:
+    """Take back torch's note that a profiler runs, where another one has ended it."""
     from torch.autograd import profiler
 
-    if switch and hasattr(_autograd, "_disable_profiler"):
-        _autograd._disable_profiler()
     if hasattr(profiler, "_set_is_profiler_enabled"):
         profiler._set_is_profiler_enabled(False)
 
@@ -331,78 +311,6 @@ def allocator_silenced() -> Iterator[None]:
         level.value = before
 
 
-# ---- running_profilers -----------------------------------------------------------------------------------------------
-# A torch profiler that runs already: somebody's, to be left alone, or one that nobody can stop any more.
-#
-# ``prof.start()`` in a cell that then fails leaves a profiler running that only the traceback still refers to, and
-# every later profile would be empty without a word.
-
-_MOST = 5000  # objects looked at on the way from a profiler to whoever holds it
-_AT_ONCE = 16
-"""Objects whose holders are looked for at once: each look goes through all that the collector knows, for each one."""
-
-
-def stop_leaked() -> bool:
-    """Stop a profiler that runs though nothing refers to it any more; whether there was one.
-
-    Raises:
-        Busy: one runs that somebody can still stop; it is left as it is.
-    """
-    if not torch_profiler_runs():
-        return False
-    gc.collect()  # one that only refers to itself
-    running = _running_profilers(profiler_type())
-    if not all(_is_left_behind(each, {id(running)}) for each in running):
-        raise Busy("a torch profiler is already running; stop it first (`prof.stop()`)")
-    with profiler_silenced():
-        for each in running:
-            each.__exit__(None, None, None)
-        stop_nameless(switch=torch_profiler_runs())  # nobody has the object any more
-    if torch_profiler_runs():
-        raise Busy("a torch profiler is already running and cannot be stopped from here: restart the kernel")
-    return True
-
-
-def _running_profilers(kind: type) -> list[Any]:
-    alive = [each for each in gc.get_objects() if issubclass(type(each), kind)]
-    return [each for each in alive if each.entered and each.kineto_results is None]
-
-
-def _is_left_behind(profiler: object, ours: set[int]) -> bool:
-    """Whether ``profiler`` is a local of code that has ended, kept by a traceback, and nothing else leads to it.
-
-    What leads to it is followed backwards, until a module or a variable of code that runs is found, which means
-    no. Without a trace of either the answer is no too: a running ``with`` holds its profiler where nobody can look.
-    """
-    held = {id(vars(module)) for module in list(sys.modules.values()) if hasattr(module, "__dict__")}
-    running: set[int] = set()
-    for innermost in sys._current_frames().values():
-        frame: FrameType | None = innermost
-        while frame is not None:
-            running.add(id(frame))
-            if frame.f_globals is not globals():
-                names = frame.f_locals
-                held |= {id(names), id(frame.f_globals), *map(id, names.values())}
-            frame = frame.f_back
-    seen, found, is_left = {id(profiler)}, [profiler], False
-    ours |= {id(found), id(seen), id(held)}
-    while found and len(seen) < _MOST:
-        current = found[-_AT_ONCE:]
-        del found[-_AT_ONCE:]
-        if any(id(each) in held for each in current):
-            return False
-        ours.add(id(current))
-        for holder in gc.get_referrers(*current):
-            if id(holder) in seen or id(holder) in ours or id(holder) in running:
-                continue
-            if isinstance(holder, FrameType):
-                is_left = True
-            elif not isinstance(holder, TracebackType):
-                seen.add(id(holder))
-                found.append(holder)
-    return is_left and not found
-
-
 # ---- older_blocks ----------------------------------------------------------------------------------------------------
 # Blocks that torch's CPU allocator gave out before a profile, made known to what reports memory to the profiler.
 #
@@ -533,7 +441,12 @@ class Kineto:
         self.brackets: list[tuple[int, int]] = []
 
     def prepare(self) -> None:
-        """Get ready to record; nothing is recorded before `start`."""
+        """Get ready to record; nothing is recorded before `start`.
+
+        Raises:
+            Busy: a profiler of the user's is in its warm-up: up to torch 2.12 one that was prepared and never started
+                makes each later one fail.
+        """
         self._profiler = new_profiler(memory=self._memory, shapes=self._shapes, all_threads=self._all_threads)
         with profiler_silenced():
             try:
@@ -541,24 +454,10 @@ class Kineto:
             except RuntimeError as error:
                 if not _is_out_of_step(error):
                     raise
-                self._prepare_again()
-
-    def _prepare_again(self) -> None:
-        """Up to torch 2.12 a profiler that was prepared and never started makes each later one fail; starting and
-        stopping one takes that back.
-
-        Raises:
-            Busy: the one that was prepared is the user's, in its warm-up: it would be ended by that.
-        """
-        ours = self._profiler.profiler
-        gc.collect()  # what only refers to itself
-        running = [each for each in _running_profilers(profiler_type()) if each is not ours]
-        if not all(_is_left_behind(each, {id(running)}) for each in running):
-            raise Busy("a torch profiler is in its warm-up; stop it first (`prof.stop()`)")
-        self._profiler.start_trace()
-        self._stop_quietly()
-        self._profiler = new_profiler(memory=self._memory, shapes=self._shapes, all_threads=self._all_threads)
-        self._profiler.prepare_trace()
+                self._profiler = None
+                raise Busy(
+                    "a torch profiler is in its warm-up; stop it first (`prof.stop()`), or restart the session"
+                ) from None
 
     def start(self) -> None:
         """Start, and place the first marker."""
@@ -587,7 +486,7 @@ class Kineto:
             except RuntimeError as error:  # another profiler took the events: up to torch 2.12 an error
                 if not _is_out_of_step(error):
                     raise
-                stop_nameless(switch=False)
+                forget_running()
 
     def stop(self) -> Any:
         """Place the last marker and stop; torch's kineto results, or None where another profiler took them."""
@@ -608,16 +507,15 @@ class Kineto:
         self.brackets.append((before, time.time_ns()))
 
 
-def make_ready(progress: Progress) -> bool:
+def make_ready(progress: Progress) -> None:
     """See that no profiler runs, and start and stop one once per process: the first loads libraries for seconds.
-
-    Returns whether a profiler that nobody could stop any more was running and was stopped.
 
     Raises:
         Busy: a profiler of the user's runs already: a second start would take its events in silence.
     """
     global _warm
-    stopped = stop_leaked()
+    if torch_profiler_runs():
+        raise Busy("a torch profiler is already running; stop it first (`prof.stop()`), or restart the session")
     with _warming:
         if not _warm:
             progress.update(0.0, None, "loading torch's profiler, once in a session")
@@ -625,7 +523,6 @@ def make_ready(progress: Progress) -> bool:
             kineto.start()
             kineto.stop()
             _warm = True
-    return stopped
 
 
 # ---- older torch -----------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from torchbench_magic.profiling.memory import allocations
 from torchbench_magic.results import Doubt, Insight, Storable, hand_on, show, with_doubts
 from torchbench_magic.timing.intervals import median_interval
 
-from .call_tree_tables import calls_of, is_sampled_tree, is_tree, modules_of, write_stacks
+from .call_tree_tables import calls_of, is_tree, modules_of, write_stacks
 from .options import ProfileOptions
 from .schema import (
     ARGUMENT_COLUMNS,
@@ -157,7 +157,7 @@ class Profile(Storable):
             frame = getattr(self, name)
             if frame is not None and list(frame.columns) != list(columns):
                 raise ValueError(f"columns of .{name} must be {' '.join(columns)}")
-        if self.python is not None and not is_sampled_tree(self.python):
+        if self.python is not None and not is_tree(self.python):
             raise ValueError("a function of .python comes before its caller")
         if not is_tree(self.frames):
             raise ValueError("a frame of .frames comes before its caller")

@@ -15,7 +15,15 @@ from typing import Any
 
 from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
-from torchbench_magic.process.code import CompiledBody, cell_of, check_callable, compile_body, completed, not_run
+from torchbench_magic.process.code import (
+    CompiledBody,
+    cell_of,
+    check_callable,
+    compile_body,
+    completed,
+    names_used,
+    not_run,
+)
 from torchbench_magic.process.frame_owner import without_own_frames
 from torchbench_magic.process.interrupts import (
     NO_PROGRESS,
@@ -33,7 +41,7 @@ from torchbench_magic.profiling.memory.tracemalloc_record import HostMemory
 from torchbench_magic.profiling.python.record import check_sampler
 
 from .cost import Repeats, with_repeats
-from .file_texts import FileTexts, RecordedFiles, names_around, names_in, resolve_lines_of
+from .file_texts import FileTexts, RecordedFiles, names_around, resolve_lines_of
 from .line_events import Callers
 from .module_calls import ModuleCalls
 from .options import MAX_EVENTS, ProfileOptions, Schedule
@@ -311,7 +319,7 @@ class _Profiling:
         always = {code.co_filename for code in self.own}
         scope = RecordedFiles(asked.root if asked.root is not None else Path.cwd(), asked.cells, extra, always)
         FileTexts(scope).look()  # before the run: a file may be saved in the middle of it
-        used = frozenset(name for code in self.own for name in names_in(code))  # by the functions within it too
+        used = frozenset(name for code in self.own for name in (*names_used(code), *code.co_freevars))
         if options.schedule is None:
             host = HostMemory() if options.host_memory else None
             source = choose_line_source(scope, options.max_events, host.clock if host is not None else time.time_ns)

@@ -21,7 +21,7 @@ from torchbench_magic.process.compile_watch import CompileWatch
 from torchbench_magic.process.contention import CoreWait, CoreWatch, ProcessUse, native_io_threads, read_use
 from torchbench_magic.process.device import wait_for_devices
 from torchbench_magic.process.interrupts import Progress, interrupts_held
-from torchbench_magic.process.machine import stat_fields, thread_ids, thread_names, thread_times, waited_for_core
+from torchbench_magic.process.machine import thread_names, thread_times, waited_for_core
 from torchbench_magic.profiling.cores.record import ConcurrencyRun
 from torchbench_magic.profiling.loops import marks
 from torchbench_magic.profiling.loops.hooks import TrainingHooks
@@ -97,17 +97,6 @@ def read_cpu() -> CpuReading:
 def _task_seconds() -> dict[int, float]:
     """Empty where the system does not tell."""
     return {task: ran for task, (ran, _) in thread_times().items()}
-
-
-def busy_threads(before: CpuReading) -> frozenset[int] | None:
-    """Native ids of this process's threads that run, want to run, or have run since ``before``; None: not known.
-
-    One that has work and neither runs nor has run in the milliseconds between waits for something by itself.
-    """
-    busy = {task for task, seconds in _task_seconds().items() if seconds != before.tasks.get(task, 0.0)}
-    fields = {int(task): stat_fields(f"self/task/{task}") for task in thread_ids()}
-    busy |= {task for task, after_name in fields.items() if after_name and after_name[0] != "S"}
-    return frozenset(busy) if any(fields.values()) and before.tasks else None
 
 
 def pool_threads() -> frozenset[int]:
@@ -324,13 +313,11 @@ class RecordedRun:
         overhead: seconds that starting and stopping took.
         between_steps: stretches from `begin` to `end` in which a step was ended and the next one begun, (from, to) in
             Unix ns: no time of the body's.
-        busy: native ids of threads that may have been at work as the recording began; None where that is not known.
         pool: native ids of the threads of torch's pool for work beside the caller's.
         spent: page faults and processor time of the process between enter and leave.
         load: how long threads waited for a core between enter and leave; None where that is not known.
         compiled: what ``torch.compile`` compiled meanwhile.
         unseen: what looking at it raised; None where nothing was.
-        stopped_leaked: a profiler that nobody could stop any more was running and was stopped first.
     """
 
     begin = 0
@@ -351,7 +338,7 @@ class RecordedRun:
         host: HostMemory | None = None,
         modules: ModuleCalls | None = None,
     ) -> None:
-        self.stopped_leaked = make_ready(progress)
+        make_ready(progress)
         self.record = LineRecord(source.name)
         self.brackets: list[tuple[int, int]] = []
         self.native_id = threading.get_native_id()
@@ -361,7 +348,6 @@ class RecordedRun:
         self.overhead = 0.0
         self.between_steps: list[tuple[int, int]] = []
         self.cpu: list[CpuReading] = []
-        self.busy: frozenset[int] | None = None
         self.pool: frozenset[int] = frozenset()
         self._wall = [0, 0]
         self._around = [0, 0]
@@ -419,7 +405,6 @@ class RecordedRun:
                 hide_from_compiler()
                 self._workers.start()
                 self._hooks.start()
-                self.busy = busy_threads(self.cpu[0])
                 self._source.start(self._callers, self._modules)
                 if self._sampler is not None:
                     self._below = self._callers or Callers.of_this_call()

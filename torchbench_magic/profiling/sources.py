@@ -20,6 +20,7 @@ from typing import Any
 from torchbench_magic import units
 from torchbench_magic.cell_body import CellText
 from torchbench_magic.process.dynamo import RESUMED, is_compiled
+from torchbench_magic.process.machine import proc_text, stat_fields
 from torchbench_magic.process.reach import dict_of
 from torchbench_magic.results import Doubt
 
@@ -252,15 +253,10 @@ def _library_called(source: Source, line: int, namespace: Mapping[str, Any], rec
 
 
 def _calls(source: Source, line: int) -> Iterator[ast.Call]:
-    """The calls of the statement that has this line, the outermost first."""
-    text = "\n".join("" if each.lstrip()[:1] in ("%", "!") else each for each in source.text.splitlines())
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and node.lineno + source.first_line - 1 == line:
-            yield node
+    """The calls that begin on this line, the outermost first."""
+    place = place_in(source, line)
+    if place is not None:
+        yield from (call for call in calls_in(place.head) if call.lineno + source.first_line - 1 == line)
 
 
 def _value(node: ast.expr, namespace: Mapping[str, Any]) -> object:
@@ -436,14 +432,6 @@ class _FileCodes:
             text = f"The old code of {_names(self.older)} ran: {label} has changed since. The old text is shown."
             action = "Reload the module and import its names again to run the new code."
             found.append(Doubt("text-older", text, action, self._facts()))
-        if added := added_by_autoreload(self.file):
-            names = _listed(added)
-            text = (
-                f"%autoreload added {names} to {label} without its file name: the lines in it are not recorded, and"
-                " their time counts on the lines that call it."
-            )
-            action = "Restart the kernel, or call `importlib.reload` of the module, and run this again."
-            found.append(Doubt("text-added", text, action, self._facts() | {"added": tuple(added)}))
         return found
 
     def _facts(self) -> dict[str, object]:
@@ -476,16 +464,11 @@ def _recompiled(text: str, file: str) -> Recompiled:
 
 def _is_compiled_plainly(file: str) -> bool:
     """Whether Python's own loader compiled the file: what it makes is what the text compiles to."""
-    loaders = (type(names.get("__loader__")) for names in _modules_of(file))
-    return next(loaders, importlib.machinery.SourceFileLoader) is importlib.machinery.SourceFileLoader
-
-
-def _modules_of(file: str) -> Iterator[dict[str, Any]]:
-    """The names of each module of a file."""
     for module in list(sys.modules.values()):
         names = dict_of(module)
         if type(names) is dict and names.get("__file__") == file:
-            yield names
+            return type(names.get("__loader__")) is importlib.machinery.SourceFileLoader
+    return True
 
 
 def _may_have_changed(file: str) -> bool:
@@ -497,26 +480,12 @@ def _may_have_changed(file: str) -> bool:
     return changed > _process_start() - _SLACK
 
 
-def added_by_autoreload(file: str) -> list[str]:
-    """Functions of the modules of a file that IPython added after an edit: it compiles these as ``<string>``."""
-    found: list[str] = []
-    for names in _modules_of(file):
-        functions = [each for each in list(names.values()) if type(each) is FunctionType]
-        ours = [each for each in functions if each.__module__ == names.get("__name__")]
-        found += [each.__qualname__ for each in ours if each.__code__.co_filename == "<string>"]
-    return list(dict.fromkeys(found))
-
-
 @functools.cache
 def _process_start() -> float:
     """Unix seconds at which this process started; 0 where the system does not tell."""
-    try:
-        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-        lines = Path("/proc/stat").read_text().splitlines()
-        booted = next(int(line.split()[1]) for line in lines if line.startswith("btime"))
-    except (OSError, ValueError, IndexError, StopIteration):
-        return 0.0
-    return booted + ticks / os.sysconf("SC_CLK_TCK")
+    stat = proc_text("/proc/stat").partition("\nbtime ")[2].split()
+    started = stat_fields("self")[19:20]
+    return int(stat[0]) + int(started[0]) / os.sysconf("SC_CLK_TCK") if stat and started else 0.0
 
 
 def _name(file: str, text: int) -> str:
@@ -526,10 +495,7 @@ def _name(file: str, text: int) -> str:
 
 def _names(codes: Sequence[CodeType]) -> str:
     """``f`` or ``f and g`` or ``f, g and 3 more``."""
-    return _listed(list(dict.fromkeys(code.co_qualname.removeprefix("__autoreload_class__.") for code in codes)))
-
-
-def _listed(names: Sequence[str]) -> str:
+    names = list(dict.fromkeys(code.co_qualname.removeprefix("__autoreload_class__.") for code in codes))
     shown = [f"`{name}`" for name in names[:3]]
     shown += [f"{len(names) - 3} more"] if len(names) > 3 else []
     return units.listed(shown)

@@ -25,13 +25,22 @@ from torchbench_magic.profiling.loops.phases import renumbered
 from torchbench_magic.profiling.loops.spans import note_step
 from torchbench_magic.results import Doubt
 
-from .call_tree_tables import sum_of_frames, sum_of_sampled
+from .call_tree_tables import sum_of_trees
 from .kineto import make_ready, marker
 from .line_events import Callers
 from .options import Action, ProfileOptions
 from .profile import Profile
 from .recorder import RecordedRun, torch_threads
-from .schema import GRAPH_BREAK_COLUMNS, LINE_COLUMNS, OP_COLUMNS, ColumnType, combined_by, frame_of
+from .schema import (
+    FRAME_COLUMNS,
+    GRAPH_BREAK_COLUMNS,
+    LINE_COLUMNS,
+    OP_COLUMNS,
+    PYTHON_COLUMNS,
+    ColumnType,
+    combined_by,
+    frame_of,
+)
 from .trace import one_after_the_other
 
 # ---- steps -----------------------------------------------------------------------------------------------------------
@@ -84,7 +93,6 @@ class SteppedRun:
         cycles: the profile of each, as soon as it has ended.
         load: how long threads waited for a core in the cycles together; None where that is not known.
         skipped: cycles that could not be recorded, since a profiler of the code's own was running.
-        stopped_leaked: as of `RecordedRun`.
     """
 
     def __init__(
@@ -97,7 +105,7 @@ class SteppedRun:
     ) -> None:
         if _current is not None:
             raise Busy("a profile with a schedule is already running; a second one cannot start inside it")
-        self.stopped_leaked = make_ready(progress)
+        make_ready(progress)
         self.number, self.skipped, self.num_threads = -1, 0, 1
         self.idle_until = self.tell_at = 0.0
         self.cycles: list[Profile] = []
@@ -489,6 +497,7 @@ def sum_of_cycles(
     sources = {source_id: source for each in cycles for source_id, source in each.sources.items()}
     ops = _combined([each.ops for each in cycles], OP_COLUMNS)
     highest = highest_cycle(cycles)
+    sampled = [each.python for each in cycles if each.python is not None]
     every = [doubt for each in cycles for doubt in each.warnings if doubt.kind not in LOAD_KINDS]
     every.sort(key=lambda doubt: float(str(doubt.facts.get("seconds", 0))) if doubt.kind == _OF_LONGEST else 0.0)
     of_cycles = {(doubt.kind, doubt.text if doubt.kind != _OF_LONGEST else ""): doubt for doubt in every}
@@ -502,11 +511,11 @@ def sum_of_cycles(
         "memory": highest.memory,
         "bytes_before": highest.bytes_before,
         "holders": highest.holders,
-        "frames": sum_of_frames([each.frames for each in cycles]),
+        "frames": sum_of_trees([each.frames for each in cycles], FRAME_COLUMNS, is_complete=True),
         "compilations": _one_after_the_other([each.compilations for each in cycles]),
         "graph_breaks": _combined([each.graph_breaks for each in cycles], GRAPH_BREAK_COLUMNS),
         "phases_by_line": pd.concat([each.phases_by_line for each in cycles], ignore_index=True),
-        "python": sum_of_sampled([each.python for each in cycles if each.python is not None]),
+        "python": sum_of_trees(sampled, PYTHON_COLUMNS) if sampled else None,
         "concurrency": joined_concurrency([each.concurrency for each in cycles if each.concurrency is not None]),
         "trace": one_after_the_other([each.trace for each in cycles if each.trace is not None]),
         "calls": _calls(cycles),

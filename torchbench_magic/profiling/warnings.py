@@ -25,13 +25,12 @@ from torchbench_magic.results import Doubt
 from torchbench_magic.timing.voids import CO_LOAD
 from torchbench_magic.units import seconds_text
 
-from .attribution import COMPILED_REGION, FORKED, Joined
-from .file_texts import read_statements
+from .attribution import COMPILED_REGION, Joined
 from .join import Dropped, RunEvents
 from .options import ProfileOptions, Schedule
 from .recorder import RecordedRun, unseen_cpu_seconds
 from .segments import NO_LINE, ThreadJoin
-from .sources import may_wait_for_threads, place_in
+from .sources import call_name, calls_in, leaves_for_numpy, may_wait_for_threads, place_in
 from .steps import SteppedRun
 from .trace import Source, overlap
 
@@ -218,15 +217,8 @@ def _longest_outside_torch(joined: Joined) -> tuple[tuple[int, int] | None, Ints
 def _overlap(joined: Joined, thread: ThreadJoin, begins: Ints, ends: Ints) -> int:
     """Ns in which the thread was in an op, within the given stretches."""
     time, in_op = thread.nesting.time, thread.nesting.top >= 0
-    length = np.append(time[1:], joined.end) - time
-    spent = np.append(0, np.cumsum(length * in_op))  # until time[i]
-
-    def until(moments: Ints) -> Ints:
-        at = np.searchsorted(time, moments, side="right") - 1
-        inside = np.where(at >= 0, (moments - time[at]) * in_op[at], 0)
-        return np.where(at >= 0, spent[at] + inside, 0)
-
-    return int((until(ends) - until(begins)).sum())
+    until = np.append(time[1:], joined.end)
+    return int(overlap(begins, ends, time[in_op], until[in_op]).sum())
 
 
 def _most_torch(threads: Sequence[ThreadJoin], joined: Joined, sources: Mapping[str, Source]) -> tuple[str, float]:
@@ -272,7 +264,6 @@ def find_doubts(
     """
     found = [
         _partial(run, error),
-        _leaked(run),
         _events_lost(read.lost),
         _dropped(read.dropped, options),
         _lines(run),
@@ -282,7 +273,7 @@ def find_doubts(
         *doubts_of_load(run.load, run.num_threads),
         waits_of_a_line(run, joined, sources),
         _threads_without_lines(run, joined),
-        _forked(run, joined),
+        _torch_threads(run, joined),
         _compiled_modules(run, joined),
     ]
     if options.memory:
@@ -309,7 +300,7 @@ def doubts_of_steps(
     run: SteppedRun, schedule: Schedule, *, in_loop: bool, error: BaseException | None = None
 ) -> list[Doubt]:
     """Why a scheduled profile has less than its schedule says, or nothing."""
-    found = [_leaked(run)]
+    found: list[Doubt] = []
     if error is not None and not any(each.partial for each in run.cycles):
         what = "interrupted" if isinstance(error, KeyboardInterrupt) else f"ended by {type(error).__name__}"
         found.append(Doubt("partial", f"Partial: {what} in step {max(run.number, 0)}, after what was recorded."))
@@ -340,8 +331,7 @@ def doubts_of_steps(
             ran = "1 iteration" if run.made == 1 else f"{units.count(run.made)} iterations"
             text = f"{had} of {schedule.active} steps were recorded: the loop ended after {ran}."
         found.append(Doubt("short-cycle", text, facts=facts))
-    found += doubts_of_load(run.load, run.num_threads)
-    return [doubt for doubt in found if doubt is not None]
+    return [*found, *doubts_of_load(run.load, run.num_threads)]
 
 
 def _partial(run: RecordedRun, error: BaseException | None) -> Doubt | None:
@@ -349,7 +339,7 @@ def _partial(run: RecordedRun, error: BaseException | None) -> Doubt | None:
         return None
     wall = (run.end - run.begin) / 1e9
     what = "interrupted" if isinstance(error, KeyboardInterrupt) else f"ended by {type(error).__name__}"
-    text = f"Partial: {what} after {_seconds(wall)}. What ran before is shown."
+    text = f"Partial: {what} after {seconds_text(wall)}. What ran before is shown."
     return Doubt("partial", text, facts={"wall_time": wall})
 
 
@@ -358,21 +348,11 @@ def worked_on(after: float, wall: float) -> Doubt | None:
     if not after >= max(_AFTER * wall, _LEAST_AFTER):
         return None
     text = (
-        f"When the code had ended, after {_seconds(wall - after)}, the device worked on for {_seconds(after)}, which "
-        "the wall time includes. Times of lines, operations and steps are the host's, which ran ahead of the device."
+        f"When the code had ended, after {seconds_text(wall - after)}, the device worked on for {seconds_text(after)}, "
+        "which the wall time includes. Times of lines, operations and steps are the host's, which ran ahead of the "
+        "device."
     )
     return Doubt("device-after", text, facts={"seconds": after})
-
-
-def _leaked(run: RecordedRun | SteppedRun) -> Doubt | None:
-    if not run.stopped_leaked:
-        return None
-    return Doubt(
-        "leaked-profiler",
-        "An earlier torch profiler, which nothing refers to any longer, was still running; it was stopped first. "
-        "This profile is not affected.",
-        "Use `with torch.profiler.profile()`, which stops even if its code fails.",
-    )
 
 
 def _dropped(dropped: Dropped, options: ProfileOptions) -> Doubt | None:
@@ -403,8 +383,9 @@ def _lines_cut(run: RecordedRun, options: ProfileOptions) -> Doubt | None:
     after = max(0.0, (full - run.begin) / 1e9)
     return Doubt(
         "lines-cut",
-        f"More than --max-events {units.count(options.max_events)} line events: from {_seconds(after)} on what runs in "
-        "a function counts on its `def` line, and what runs at the top of a cell on no line. Times per op are valid.",
+        f"More than --max-events {units.count(options.max_events)} line events: from {seconds_text(after)} on what "
+        "runs in a function counts on its `def` line, and what runs at the top of a cell on no line. Times per op are "
+        "valid.",
         "Profile fewer steps (`--schedule`, `--steps`), or raise `--max-events`.",
         {"after": after},
     )
@@ -438,8 +419,9 @@ def _lines(run: RecordedRun) -> Doubt | None:
 def _clocks(run: RecordedRun, offset: int) -> Doubt | None:
     wall, other = (run.end - run.begin) / 1e9, run.wall_by_other_clock
     if run.clock_set_by > 0.001 + 0.01 * other:
-        text = f"The system clock was changed during the run: {_seconds(other)} passed, but it shows {_seconds(wall)}."
-        return Doubt("clock-set", text + " No time here is valid.", "Run it again.", {"seconds": other})
+        shown = f"{seconds_text(other)} passed, but it shows {seconds_text(wall)}"
+        text = f"The system clock was changed during the run: {shown}. No time here is valid."
+        return Doubt("clock-set", text, "Run it again.", {"seconds": other})
     if offset:
         text = f"torch's profiler clock was {offset / 1e3:.0f} us off; its times were corrected by that."
         return Doubt("clock-offset", text, "Lines shorter than that may be mixed up.", {"offset": offset / 1e9})
@@ -467,9 +449,8 @@ def _threads_without_lines(run: RecordedRun, joined: Joined) -> Doubt | None:
     )
 
 
-def _forked(run: RecordedRun, joined: Joined) -> Doubt | None:
-    """Ops on no line, of torch's own threads that do no backward work: forks that several calls can have launched, or,
-    where nothing forked, work of an unknown cause."""
+def _torch_threads(run: RecordedRun, joined: Joined) -> Doubt | None:
+    """Ops on no line, of torch's own threads that do no backward work: forks, or work of an unknown cause."""
     if run.record.source == "none":
         return None
     pool = [t for t in _without_lines(joined) if t.segments.native_id not in run.python_threads]
@@ -478,22 +459,12 @@ def _forked(run: RecordedRun, joined: Joined) -> Doubt | None:
     if not len(mine):
         return None
     seconds = float(joined.self_time[mine].sum()) / 1e9
-    made = units.counted(len(mine), "op")
-    of_pool = any(thread.segments.native_id in run.pool for thread in pool)
-    if not of_pool and not joined.ops.is_named(FORKED.__eq__).any():
-        return Doubt(
-            "torch-threads",
-            f"{made} ({_seconds(seconds)}) ran on threads of torch's own, and not within one operation of one line: "
-            "what launched them is not known, so they are on no line. The other times are valid.",
-            "See the rows of `.ops` where `line` is empty.",
-            {"ops": len(mine), "seconds": seconds},
-        )
     return Doubt(
-        "forked-work",
-        f"Forked work: {made} ({_seconds(seconds)}) ran on threads of torch's own, as after `torch.jit.fork`. "
-        "torch does not record which line launched them, and the other events do not show it, so they are on no line. "
-        "The other times are valid; the time that a line waits for them counts on that line.",
-        "See the rows of `.ops` where `line` is empty; call the functions without a fork to see their lines.",
+        "torch-threads",
+        f"{units.counted(len(mine), 'op')} ({seconds_text(seconds)}) ran on threads of torch's own, as after "
+        "`torch.jit.fork`, and not within one operation of one line: torch does not record what launched them, so they "
+        "are on no line. The other times are valid; the time that a line waits for them counts on that line.",
+        "See the rows of `.ops` where `line` is empty.",
         {"ops": len(mine), "seconds": seconds},
     )
 
@@ -514,7 +485,7 @@ def _unseen_threads(run: RecordedRun) -> Doubt | None:
     wall = (run.end - run.begin) / 1e9
     if not others and (seconds is None or seconds < _CPU_SLACK + 0.01 * wall):
         return None
-    took = "an unknown CPU time" if seconds is None else f"{_seconds(seconds)} of CPU time"
+    took = "an unknown CPU time" if seconds is None else f"{seconds_text(seconds)} of CPU time"
     return Doubt(
         "threads-unseen",
         f"Other threads took {took}: with --memory torch records the cell's own thread only. Ops and bytes of the "
@@ -543,8 +514,10 @@ def _outside_torch(joined: Joined, sources: Mapping[str, Source]) -> list[Doubt]
             places[source.source_id, tree.line[node]] = source
     found = []
     for (_, line), source in places.items():
-        calls = read_statements(source.text).numpy_calls.get(line, ())
-        named = f" ({', '.join(f'`{call}`' for call in calls)})" if calls else ""
+        place = place_in(source, line)
+        calls = [] if place is None else [c for c in calls_in(place.head) if leaves_for_numpy(c, place.module)]
+        names = dict.fromkeys(".numpy()" if name.endswith(".numpy") else name for name in map(call_name, calls))
+        named = f" ({', '.join(f'`{name}`' for name in names)})" if names else ""
         text = f"{source.label}:{line} passes a tensor to NumPy{named}: NumPy allocates outside torch, so its memory"
         facts = {"source_id": source.source_id, "line": line}
         found.append(Doubt("outside-torch", f"{text} is in no byte column.", facts=facts))
@@ -567,10 +540,6 @@ def _host_memory(host: HostMemory | None) -> Doubt | None:
         return Doubt("host-memory", f"{text} the times include its overhead.")
     text = "Counting Python's memory made each of its allocations slower: bytes are right, Python's times are too long."
     return Doubt("host-memory", text, "For times, run without `--host-memory`.")
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"
 
 
 def did_not_begin(kind: str) -> Doubt:
