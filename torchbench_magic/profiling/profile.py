@@ -381,7 +381,6 @@ VOIDING = frozenset(
         "steal",
         "throttled",
         "host-memory",  # Python's times are too long
-        "trace-mended",
     }
 )
 """Kinds of doubts about a profile's own figures."""
