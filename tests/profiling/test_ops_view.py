@@ -134,11 +134,11 @@ def test_every_carrier_shows_the_mark_and_a_sorted_table_names_the_parent() -> N
 
 
 NAMES = (
-    ("graph_0_cpp_fused_add_sin_0", "fused add, sin"),
+    ("graph_0_cpp_fused_add_sin_0", "fused add_sin"),
     ("cpp_fused_mm_0", "fused mm"),
-    ("triton_poi_fused_add_relu_3", "fused add, relu"),
-    ("triton_per_fused__to_copy_native_layer_norm_1", "fused _to_copy, native_layer_norm"),
-    ("triton_red_fused__log_softmax_sum_2", "fused _log_softmax, sum"),
+    ("triton_poi_fused_add_relu_3", "fused add_relu"),
+    ("triton_per_fused__to_copy_native_layer_norm_1", "fused _to_copy_native_layer_norm"),
+    ("triton_red_fused__log_softmax_sum_2", "fused _log_softmax_sum"),
     ("aten::add", "aten::add"),
     ("aten::_fused_adam_", "aten::_fused_adam_"),
     ("autograd::engine::evaluate_function: SinBackward0", "engine: SinBackward0"),

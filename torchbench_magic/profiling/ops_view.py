@@ -48,9 +48,9 @@ Record = dict[str, Any]
 
 def op_text(op: str) -> str:
     """The name as it is shown: the engine's own frames lose their long prefix, a kernel that torch.compile fused is
-    named by the operations in it (``graph_0_cpp_fused_add_sin_0``: ``fused add, sin``), and so on."""
+    named by the operations in it (``graph_0_cpp_fused_add_sin_0``: ``fused add_sin``), and so on."""
     if (fused := _FUSED.match(op)) is not None:
-        return f"fused {', '.join(_fused_ops(fused['ops']))}"
+        return f"fused {fused['ops']}"
     if (graph := _GRAPH.match(op)) is not None:  # its hash says nothing to a reader
         return f"compiled graph {graph[1]}"
     return op.replace("autograd::engine::evaluate_function: ", "engine: ")
@@ -58,37 +58,6 @@ def op_text(op: str) -> str:
 
 _FUSED = re.compile(r"(?:graph_\d+_)?(?:cpp|triton|mps|halide)_(?:\w+?_)?fused_(?P<ops>\w+?)(?:_\d+)?$")
 _GRAPH = re.compile(r"## Call CompiledFxGraph (\w{6})")
-
-
-def _fused_ops(names: str) -> list[str]:
-    """The operations of ``add_sin``; a name of torch's that has ``_`` in it (``_to_copy``, ``native_layer_norm``) stays
-    one."""
-    parts = names.split("_")
-    found: list[str] = []
-    at = 0
-    while at < len(parts):
-        for end in range(len(parts), at, -1):
-            name = "_".join(parts[at:end])
-            if end == at + 1 or name in _LONG_OPS or name.lstrip("_") in _LONG_OPS:
-                if name:
-                    found.append(name)
-                at = end
-                break
-    return found
-
-
-_LONG_OPS = frozenset(
-    {
-        *("to_copy", "native_layer_norm", "native_batch_norm", "native_group_norm", "native_dropout", "log_softmax"),
-        *("unsafe_view", "unsafe_index", "layer_norm", "batch_norm", "group_norm", "index_put", "index_select"),
-        *("masked_fill", "constant_pad_nd", "max_pool2d_with_indices", "avg_pool2d", "adaptive_avg_pool2d"),
-        *("threshold_backward", "native_layer_norm_backward", "softmax_backward_data", "log_softmax_backward_data"),
-        *("nll_loss_forward", "nll_loss_backward", "mse_loss", "gelu_backward", "silu_backward", "tanh_backward"),
-        *("sigmoid_backward", "leaky_relu", "hardtanh", "slice_scatter", "select_scatter", "new_zeros", "full_like"),
-        *("zeros_like", "ones_like", "convolution_backward", "logical_not", "logical_and", "logical_or", "bitwise_and"),
-    }
-)
-"""Operations whose own names have ``_`` in them; one that is missing here is shown in its parts."""
 
 
 def first_and_more(texts: Sequence[str]) -> str:
