@@ -18,7 +18,6 @@ from tests.profiling.many_events import calls_of, profile_of_many
 from tests.profiling.profiles import profile_of_two_kernels
 from torchbench_magic.errors import InputError
 from torchbench_magic.profiling import chrome_trace
-from torchbench_magic.profiling.cores.table import Concurrency, CoreUse
 from torchbench_magic.profiling.memory.picture import _owners, stack
 from torchbench_magic.profiling.pictures.timeline import MOST_BYTES, Bars, Timeline, spec_of, timeline
 from torchbench_magic.profiling.profile import Profile
@@ -67,38 +66,6 @@ def test_lines_ops_and_kernels_have_tracks_of_their_own() -> None:
     frame = made.frame.set_index("name")
     assert (frame.loc["gemm", "place"], frame.loc["gemm", "start"]) == ("In[3]:2", 0.004)
     assert frame.loc["cudaLaunchKernel", "depth"].tolist() == [1, 1]
-
-
-def seen_threads() -> Concurrency:
-    """Two cores: two threads run, then two run and one waits, then none."""
-    timeline = pd.DataFrame(
-        {"time": [0.002, 0.004, 0.01], "running": [2.0, 1.9, 0.1], "waiting": [0.0, 1.2, 0.0], "workers": [0.0] * 3}
-    )
-    return Concurrency("oversubscribed", CoreUse(cores=2), timeline)
-
-
-def test_threads_over_time_are_a_track_with_a_row_for_each_thread() -> None:
-    made = timeline(profile_of_two_kernels(concurrency=seen_threads()))
-    rows = made.frame[made.frame["track"] == "threads on 2 cores"]
-    assert [tuple(row) for row in rows[["depth", "name", "start", "duration"]].round(6).to_numpy().tolist()] == [
-        (0, "a thread that runs", 0.0, 0.004),
-        (1, "a thread that runs", 0.0, 0.004),
-        (2, "a thread that waits for a core", 0.002, 0.002),
-    ]
-    words = dict(spec_of(made)["legend"])
-    assert words["other"] == "runtime call, a thread that waits for a core"
-    assert words["torch"] == "torch, a thread that runs"
-    without = spec_of(timeline(profile_of_two_kernels()))
-    assert "threads on 2 cores" not in without["tracks"]
-    assert dict(without["legend"])["torch"] == "torch"
-
-
-def test_of_very_many_threads_four_times_the_cores_are_drawn() -> None:
-    table = seen_threads().timeline
-    many = Concurrency("oversubscribed", CoreUse(cores=2), table.assign(waiting=30.0))
-    made = timeline(profile_of_two_kernels(concurrency=many))
-    assert made.tracks[-1] == "threads on 2 cores, 8 at most drawn"
-    assert made.frame.loc[made.frame["track"] == made.tracks[-1], "depth"].max() == 7
 
 
 def test_a_span_lists_what_ran_in_it_with_the_time_inside() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -15,7 +14,6 @@ from torchbench_magic import units
 from torchbench_magic.arrays import Ints
 from torchbench_magic.errors import InputError
 from torchbench_magic.printable import printable
-from torchbench_magic.profiling.cores.table import Concurrency
 from torchbench_magic.profiling.ops_view import chosen_key, is_backward, op_text
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.trace import KINDS, Trace, line_ranges, node_sources
@@ -119,59 +117,6 @@ def module() -> str:
     return es_module("timeline_explorer", "canvas_widget")
 
 
-# ---- thread_bars -----------------------------------------------------------------------------------------------------
-# Threads over time as a track of the timeline, with ``--concurrency``: so many rows as threads wanted a core.
-#
-# The upper rows ran, those below them waited for a core; there are at most four times as many rows as cores. A stretch
-# is of some ms, and its mean number of threads is rounded; `Profile.concurrency.timeline` has the means.
-
-RUNNING, WAITING = "a thread that runs", "a thread that waits for a core"
-_HUES = {RUNNING: HUES.index("torch"), WAITING: HUES.index("other")}
-
-
-_TALLEST = 4  # times the cores
-
-
-def thread_track(seen: Concurrency) -> str:
-    """``threads on 2 cores``, and of how many is drawn where there were more."""
-    most = _TALLEST * seen.use.cores
-    cut = f", {units.count(most)} at most drawn" if int(_wanted(seen).max(initial=0)) > most else ""
-    return f"threads on {units.counted(seen.use.cores, 'core')}{cut}"
-
-
-def _wanted(seen: Concurrency) -> Ints:
-    table = seen.timeline
-    return np.round((table["running"] + table["waiting"]).to_numpy(np.float64)).astype(np.int64)
-
-
-def thread_bars(seen: Concurrency, track: int, names: dict[str, int]) -> Bars:
-    """Neighbours of one row that show the same are one bar.
-
-    Args:
-        track: number of the track that is drawn on.
-        names: of all bars so far; what is new is added.
-    """
-    ends = np.round(seen.timeline["time"].to_numpy(np.float64) * 1e9).astype(np.int64)
-    starts = np.append(0, ends[:-1])
-    running = np.round(seen.timeline["running"].to_numpy(np.float64)).astype(np.int64)
-    wanted = np.minimum(_wanted(seen), _TALLEST * seen.use.cores)
-    rows: list[tuple[int, int, int, str]] = []  # depth, start, end, word
-    for depth in range(int(wanted.max(initial=0))):
-        word_of = np.where(depth < running, RUNNING, np.where(depth < wanted, WAITING, ""))
-        changes = np.flatnonzero(np.append(True, word_of[1:] != word_of[:-1]))
-        for first, after in zip(changes.tolist(), [*changes[1:].tolist(), len(word_of)], strict=True):
-            if word_of[first]:
-                rows.append((depth, int(starts[first]), int(ends[after - 1]), str(word_of[first])))
-    columns = np.array(
-        [
-            (track, depth, start, end - start, names.setdefault(word, len(names)), _HUES[word], -1, 1, end - start)
-            for depth, start, end, word in rows
-        ],
-        dtype=np.int64,
-    ).reshape(-1, 9)
-    return Bars(*columns.T)
-
-
 # ---- timeline_spec ---------------------------------------------------------------------------------------------------
 # What ``static/timeline_graph.js`` reads of a timeline: bars, and what they are called.
 
@@ -215,18 +160,10 @@ def spec_of(line: Timeline, most: int = MOST_BARS, ticks: int = TICKS) -> dict[s
         **({"keys": [_short_key(line, n) for n in used.tolist()]} if line.keys else {}),
         "placesOf": [printable(place) for place in line.places],
         "hues": list(HUES),
-        "legend": [(HUES[hue], ", ".join(words)) for hue, words in _legend(bars, names)],
+        "legend": [(HUES[hue], _WORDS[hue]) for hue in np.unique(bars.hue).tolist()],
         **_columns(bars, tick, len(line.tracks)),
         "note": " ".join(said),
     }
-
-
-def _legend(bars: Bars, names: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """What stands for each hue that is drawn: a kind of event, threads, or both."""
-    pairs = np.unique(np.column_stack([bars.hue, bars.name]), axis=0).tolist()
-    for hue in sorted({hue for hue, _ in pairs}):
-        said = {names[name] if names[name] in (RUNNING, WAITING) else _WORDS[hue] for of, name in pairs if of == hue}
-        yield hue, sorted(said, key=lambda word: word != _WORDS[hue])
 
 
 def _columns(bars: Bars, tick: int, tracks: int) -> dict[str, Any]:
@@ -366,9 +303,6 @@ def timeline(profile: Profile) -> Timeline:
     node_place = _node_places(profile, trace, places)
     parts = [_lines(profile, trace, lines_of, node_place, names)] if lines_of else []
     parts.append(_events(trace, track_of, node_place, names))
-    if (seen := profile.concurrency) is not None and len(seen.timeline):
-        parts.append(thread_bars(seen, len(tracks), names))
-        tracks.append(thread_track(seen))
     title = _answer(trace)
     bars = Bars.join(*parts)
     shown, _, keys = zip(*(name.partition(_KEY) for name in names), strict=True) if names else ((), (), ())
