@@ -25,7 +25,6 @@ from torchbench_magic.show.table import (
     Rest,
     Row,
     Table,
-    Tone,
     built_table,
     cells_of,
     columns_of,
@@ -255,22 +254,20 @@ def _table(name: str, calls: list[Record], *, modules: bool, memory: bool, shape
 _MOST_MODULES = 40
 _LEAST_SHARE = 1e-3
 _INDENT = "\u00a0\u00a0"  # per level; a plain space would be lost in HTML
-_SUMMED = ("forward_time", "backward_cpu_time", "both", "device_time", "allocated")
-"""Figures of a module that hold those of the modules it calls: modules side by side add up."""
 
 
 def modules_table(profile: Profile) -> Table | None:
     """A row per module, below the one that called it; None where none was called.
 
     Shown are the first 40 that take a thousandth of the wall time, forward and backward, and those that called them.
-    What is left out of a module is one row after the others that it called: how many, and what they take together.
     """
     modules = profile.modules
     if modules.empty:
         return None
     cost = modules["forward_time"] + modules["backward_cpu_time"]
-    tree = _Tree(frame_rows(modules.assign(both=cost)))
-    chosen = [row for row in tree.order if cost[row] >= _LEAST_SHARE * profile.wall_time][:_MOST_MODULES]
+    rows = frame_rows(modules.assign(both=cost))
+    large = frozenset(row for row in range(len(rows)) if cost[row] >= _LEAST_SHARE * profile.wall_time)
+    chosen = list(_as_tree(rows, large))[:_MOST_MODULES]
     time = units.spread_scale([*modules["forward_time"], *modules["backward_cpu_time"]])
     has_backward = bool((modules["backward_cpu_time"] > 0).any())
     top = float(cost.max())
@@ -281,8 +278,7 @@ def modules_table(profile: Profile) -> Table | None:
         return Cell(value=module["both"], picture=(drawn, ()) if drawn else ())
 
     def name(module: dict[str, Any]) -> Cell:
-        tone: Tone = "quiet" if module["left_out"] else ""
-        return Cell(_INDENT * module["depth"] + str(module["name"]), tone=tone, flat=str(module["flat"]))
+        return Cell(_INDENT * module["depth"] + str(module["name"]), flat=str(module["name"]))
 
     legend = (("torch", "forward"), ("backward", "backward it caused")) if has_backward else ()
     built = [
@@ -304,61 +300,27 @@ def modules_table(profile: Profile) -> Table | None:
             )
     said = f"{units.count(len(chosen))} of {units.count(len(modules))} modules. All rows: {of_result('.modules')}"
     hidden = said if len(chosen) < len(modules) else ""
-    rows = list(tree.rows(frozenset(chosen)))
-    key = lambda row: "" if row["left_out"] else str(row["name"])
-    return built_table("modules", built, rows, key, hidden=hidden, keyed="module")
+    key = lambda module: str(module["name"])
+    return built_table("modules", built, chosen, key, hidden=hidden, keyed="module")
 
 
-class _Tree:
-    """Modules below the one that called them.
+def _as_tree(modules: Sequence[dict[str, Any]], chosen: frozenset[int]) -> Iterator[dict[str, Any]]:
+    """The chosen ones depth first, each with its ``depth``; those of one parent as they ran.
 
     Args:
         modules: rows of `Profile.modules`, each after the one that it names as its parent.
-
-    Attributes:
-        order: row numbers depth first; those of one parent as they ran.
     """
+    called: dict[int, list[int]] = defaultdict(list)
+    for row, module in enumerate(modules):
+        called[module["parent"]].append(row)
 
-    def __init__(self, modules: Sequence[dict[str, Any]]) -> None:
-        self._modules = modules
-        self._called: dict[int, list[int]] = defaultdict(list)
-        for row, module in enumerate(modules):
-            self._called[module["parent"]].append(row)
-        self.order = list(self._below(-1))
+    def below(parent: int, depth: int) -> Iterator[dict[str, Any]]:
+        for row in called[parent]:
+            if row in chosen:
+                yield modules[row] | {"depth": depth}
+                yield from below(row, depth + 1)
 
-    def _below(self, parent: int) -> Iterator[int]:
-        for row in self._called[parent]:
-            yield row
-            yield from self._below(row)
-
-    def rows(self, chosen: frozenset[int], parent: int = -1, depth: int = 0) -> Iterator[dict[str, Any]]:
-        """The chosen modules, each with its ``depth``; after those of one parent one row for the others."""
-        left_out = []
-        for row in self._called[parent]:
-            if row not in chosen:  # nor is any that it called: none of them takes longer, or comes earlier
-                left_out.append(row)
-                continue
-            module = self._modules[row]
-            yield module | {"depth": depth, "flat": module["name"], "left_out": 0}
-            yield from self.rows(chosen, row, depth + 1)
-        if left_out:
-            yield self._together(left_out, parent) | {"depth": depth}
-
-    def _together(self, rows: Sequence[int], parent: int) -> dict[str, Any]:
-        """What modules of one parent, which are not shown, take with those that they called."""
-        every = [inner for row in rows for inner in (row, *self._below(row))]
-        known = {name: [self._modules[row][name] for row in rows] for name in _SUMMED}
-        sums = {name: _of_known(sum, values) for name, values in known.items()}
-        said = f"{units.count(len(every))} more"
-        where = f" in {self._modules[parent]['name']}" if parent >= 0 else ""
-        return {
-            **sums,
-            "name": said,
-            "flat": said + where,
-            "left_out": len(every),
-            "calls": None,
-            "self_time": sum(self._modules[row]["self_time"] for row in every),
-        }
+    return below(-1, 0)
 
 
 # ---- operations ------------------------------------------------------------------------------------------------------

@@ -338,7 +338,7 @@ class Profile(Storable):
         return show(self, "timeline")
 
     def table(self, **options: Any) -> str:
-        """The ops as torch's ``key_averages().table()`` prints them, percentages of the wall time.
+        """The ops as torch's ``key_averages().table()`` prints them.
 
         ``sort_by=``, ``row_limit=``, ``group_by_input_shape=``, ``group_by_stack_n=``, ``header=``, ``time_unit=``.
 
