@@ -232,7 +232,7 @@ def test_a_page_of_its_own_has_every_bar_and_an_output_says_how_many_are_drawn_t
 def test_what_is_drawn_together_is_said_where_it_is_searched_for(show: Open) -> None:
     page = show(html.around("".join(markup(timeline(crowded(60_000)), most_bytes=6_000)), "timeline"))
     page.get_by_role("searchbox").fill("aten::mm")
-    expect(page.get_by_role("status").first).to_have_text("“aten::mm”: no bar of its own in this picture")
+    expect(page.get_by_role("status").first).to_have_text("“aten::mm”: 1 call; short ones are drawn together")
     page = show(html.around("".join(markup(timeline(busy(60_000)))), "timeline"))
     page.get_by_role("searchbox").fill("op_7")
     said = page.get_by_role("status").first

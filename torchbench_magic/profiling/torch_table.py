@@ -74,7 +74,7 @@ def table(
     return f"{text}Wall time: {profile.wall_time / _TIME_UNITS[unit]:.3f}{unit}\n"
 
 
-def _event(record: Record, device: str, *, by_shape: bool, stack: list[str]) -> FunctionEventAvg:
+def _event(record: Record, device: str, *, by_shape: bool, stack: list[str]) -> Any:
     """A row as torch's tables have it: microseconds, and memory as what is kept."""
     event: Any = FunctionEventAvg()  # torch's attributes have narrower annotations
     event.key, event.count, event.node_id = printable(str(record["op"])), int(record["calls"]), -1
