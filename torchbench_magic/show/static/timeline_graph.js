@@ -1,6 +1,6 @@
 // A timeline on one canvas: rows of bars per thread and stream.
 //
-// spec is what torchbench_magic/views/profiling/pictures/timeline.py writes: columns with one entry per bar, in ticks. Text
+// spec is what torchbench_magic/profiling/pictures/timeline.py writes: columns with one entry per bar, in ticks. Text
 // from it only ever becomes a text node or pixels.
 
 import { h, number } from "./makers.js";
