@@ -42,7 +42,7 @@ STEPS = """() => {
     const list = () => {
         const rows = [...host.shadowRoot.querySelectorAll("tbody tr")];
         const cells = rows.map((row) => [...row.cells].map((cell) => cell.textContent));
-        listed.push([Number(canvas.dataset.listedFrom), Number(canvas.dataset.listedTo),
+        listed.push([Number(canvas.dataset.from), Number(canvas.dataset.to),
             host.shadowRoot.querySelector("th:nth-child(5) small").textContent, cells]);
     };
     for (const key of ["+", "+", "+", "+", "+", "+", "-", "-", "+", "+", "+", "+"]) {
@@ -71,6 +71,7 @@ def many_events(count: int) -> Timeline:
             hue=ones,
             place=(7 * name + random.integers(0, 6, 2 * half)) % 60,
             count=ones,
+            busy=np.append(duration, duration // 2),
         )
     )
     names, places = (tuple(f"{what}{n}" for n in range(many)) for what, many in (("aten::op_", 40), ("In[3]:", 60)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ CHOOSE = """(view, keys) => view.dispatchEvent(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_views_of_a_widget_show_what_is_chosen_and_the_timeline_refines(visit: Any, server: Any, shots: Any) -> None:
+def test_views_of_a_widget_show_what_is_chosen_and_the_timeline_too(visit: Any, server: Any, shots: Any) -> None:
     write_notebook(server.root / "linked.ipynb", CELLS)
     page = open_notebook(visit, server, "lab", "linked.ipynb")
     run_cell(page, 0)
@@ -48,8 +47,4 @@ def test_views_of_a_widget_show_what_is_chosen_and_the_timeline_refines(visit: A
     explored.locator("[data-lm-suppress-shortcuts]").first.evaluate(CHOOSE, ["op:aten::exp"])
     expect(output.get_by_role("status").filter(has_text="this: 1 call")).to_be_visible()
     expect(output).to_contain_text("drawn together")
-    alone.focus()
-    for _ in range(8):
-        page.keyboard.press("+")
-    expect(alone).to_have_attribute("data-finer", re.compile(r"\d+"), timeout=30_000)  # Python has answered
     page.close()

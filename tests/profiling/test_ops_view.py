@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from torchbench_magic.notebook.explorers import ProfileExplorer
 from torchbench_magic.profiling.ops_view import modules_table, op_text
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.schema import FRAME_COLUMNS, LINE_COLUMNS, OP_COLUMNS, frame_of
-from torchbench_magic.show import document_json, html, text
-from torchbench_magic.show.document import Document, plain
 from torchbench_magic.show.table import Table
 
 # ==== modules =========================================================================================================
-# The table of modules: what is left out of a module is marked where it would stand.
+# The table of modules: each below the one that called it.
 
 
 SECOND = "\u00a0\u00a0"
@@ -48,11 +45,6 @@ def names(table: Table) -> list[str]:
     return [row.cells[0].text for row in table.rows()]
 
 
-def column(table: Table, name: str) -> dict[str, str]:
-    at = [each.name for each in table.columns].index(name)
-    return {row.cells[0].text.strip(): row.cells[at].text for row in table.rows()}
-
-
 SMALL = profile_of(
     (-1, "model", 0.2),
     (0, "model.first", 0.3),
@@ -64,40 +56,18 @@ SMALL = profile_of(
 )
 
 
-def test_what_is_left_out_is_a_row_below_the_module_that_called_it() -> None:
-    assert names(table_of(SMALL)) == [
-        "model",
-        SECOND + "model.first",
-        2 * SECOND + "2 more",
-        SECOND + "model.last",
-        SECOND + "1 more",
-        "1 more",
-    ]
+def test_modules_that_take_little_are_left_out_and_counted() -> None:
+    assert names(table_of(SMALL)) == ["model", SECOND + "model.first", SECOND + "model.last"]
     assert table_of(SMALL).hidden.startswith("3 of 7 modules.")
 
 
-def test_what_is_left_out_is_shown_with_what_it_takes_together() -> None:
-    forward = column(table_of(SMALL), "forward")
-    assert forward["2 more"] == "0.3"
-    assert column(table_of(SMALL), "calls")["2 more"] == "–"
-
-
-def test_modules_inside_what_is_left_out_are_counted_too_and_their_time_once() -> None:
-    deep = profile_of((-1, "model", 1.0), (0, "a", 0.0001), (1, "a.b", 0.0001), (2, "a.b.c", 0.0001))
-    table = table_of(deep)
-    assert names(table) == ["model", SECOND + "3 more"]
-    assert column(table, "forward")["3 more"] == column(table, "self")["3 more"] == "0.3"
-
-
-def test_where_only_forty_are_shown_every_parent_says_what_is_missing() -> None:
+def test_only_forty_are_shown() -> None:
     blocks: list[Called] = [(-1, "model", 0.1)]
     for block in range(10):
         at = len(blocks)
         blocks += [(0, f"block{block}", 0.1), *((at, f"block{block}.{n}", 0.1) for n in range(9))]
     table = table_of(profile_of(*blocks))
-    marks = [name for name in names(table) if name.endswith("more")]
-    assert marks == [2 * SECOND + "1 more", SECOND + "60 more"]
-    assert len(table) == 42
+    assert len(table) == 40
     assert table.hidden.startswith("40 of 101 modules.")
 
 
@@ -113,32 +83,16 @@ def test_nothing_is_marked_where_all_are_shown() -> None:
     assert not table.hidden
 
 
-def test_every_carrier_shows_the_mark_and_a_sorted_table_names_the_parent() -> None:
-    table = table_of(SMALL)
-    document = Document("profile", (), (table,))
-    assert [line.split()[:2] for line in text.render(document).splitlines() if " more" in line] == [
-        ["2", "more"],
-        ["1", "more"],
-        ["1", "more"],
-    ]
-    assert "2 more" in html.static(document)
-    assert '"2 more in model.first"' in document_json.as_json(document, 100_000)
-    explored = ProfileExplorer(SMALL).document
-    shown = {each.name: each for each in explored.tables}["modules"]
-    assert names(shown) == names(table)
-    assert plain(explored.sentence)
-
-
 # ==== place names =====================================================================================================
 # How operations are named where a reader sees them.
 
 
 NAMES = (
-    ("graph_0_cpp_fused_add_sin_0", "fused add, sin"),
+    ("graph_0_cpp_fused_add_sin_0", "fused add_sin"),
     ("cpp_fused_mm_0", "fused mm"),
-    ("triton_poi_fused_add_relu_3", "fused add, relu"),
-    ("triton_per_fused__to_copy_native_layer_norm_1", "fused _to_copy, native_layer_norm"),
-    ("triton_red_fused__log_softmax_sum_2", "fused _log_softmax, sum"),
+    ("triton_poi_fused_add_relu_3", "fused add_relu"),
+    ("triton_per_fused__to_copy_native_layer_norm_1", "fused _to_copy_native_layer_norm"),
+    ("triton_red_fused__log_softmax_sum_2", "fused _log_softmax_sum"),
     ("aten::add", "aten::add"),
     ("aten::_fused_adam_", "aten::_fused_adam_"),
     ("autograd::engine::evaluate_function: SinBackward0", "engine: SinBackward0"),

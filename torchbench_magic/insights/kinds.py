@@ -21,7 +21,7 @@ from .overhead import overhead
 from .peak import peak
 from .training import eval_mode, grad_unused, input_bound, loop_silenced_by, sync, transfer
 
-_VOIDING = frozenset({"partial", "not-run", "no-steps", "events-lost", "events-dropped", "trace-mended"})
+_VOIDING = frozenset({"partial", "not-run", "no-steps", "events-lost", "events-dropped"})
 
 
 def memory_silenced_by(profile: Profile) -> bool:

@@ -348,7 +348,7 @@ def load_trace(path: str | os.PathLike[str]) -> Profile:
     Ours (``Profile.export_trace``) comes back as the profile it was. Of torch's there are ops, device time, bytes
     and the order in time; ``wall_time`` is the span of the recorded host events. Lines are in such a file only as
     functions, of a run ``with_stack=True``: then each op stands on the ``def`` line of the function of yours that it
-    ran in, and ``.warnings`` says so. The file is read as a stream (`TraceFile`).
+    ran in, and ``.warnings`` says so.
 
     Raises:
         TraceError: the file is missing, empty, cut off, or no trace of torch's profiler; in one line.
@@ -435,23 +435,17 @@ def _functions(joined: Joined, lines: Any) -> list[str]:
 def _doubts(file: TraceFile, record: LineRecord) -> list[Doubt]:
     name = file.path.name
     if record.streams:
-        found = [
+        return [
             Doubt(
                 "lines-of-functions",
                 f"Read from {name}: its stacks name functions, not lines. A row is a function of yours, on its `def` "
                 "line. Times per function and per op are valid.",
             )
         ]
-    else:
-        found = [
-            Doubt(
-                "no-lines",
-                f"Read from {name}: a trace of torch's profiler holds no lines of the code. Times per op are valid.",
-                "Profile the code with `%%tprofile`, or with `torchbench_magic.profile`, to see lines.",
-            )
-        ]
-    if file.mended:
-        count = f"{file.mended} event{'s' if file.mended > 1 else ''}"
-        text = f"{count} in {name} had a quote in the name, unescaped by torch"
-        found.append(Doubt("trace-mended", f"{text}; they were read all the same.", facts={"events": file.mended}))
-    return found
+    return [
+        Doubt(
+            "no-lines",
+            f"Read from {name}: a trace of torch's profiler holds no lines of the code. Times per op are valid.",
+            "Profile the code with `%%tprofile`, or with `torchbench_magic.profile`, to see lines.",
+        )
+    ]

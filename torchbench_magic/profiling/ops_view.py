@@ -25,7 +25,6 @@ from torchbench_magic.show.table import (
     Rest,
     Row,
     Table,
-    Tone,
     built_table,
     cells_of,
     columns_of,
@@ -48,9 +47,9 @@ Record = dict[str, Any]
 
 def op_text(op: str) -> str:
     """The name as it is shown: the engine's own frames lose their long prefix, a kernel that torch.compile fused is
-    named by the operations in it (``graph_0_cpp_fused_add_sin_0``: ``fused add, sin``), and so on."""
+    named by the operations in it (``graph_0_cpp_fused_add_sin_0``: ``fused add_sin``), and so on."""
     if (fused := _FUSED.match(op)) is not None:
-        return f"fused {', '.join(_fused_ops(fused['ops']))}"
+        return f"fused {fused['ops']}"
     if (graph := _GRAPH.match(op)) is not None:  # its hash says nothing to a reader
         return f"compiled graph {graph[1]}"
     return op.replace("autograd::engine::evaluate_function: ", "engine: ")
@@ -58,37 +57,6 @@ def op_text(op: str) -> str:
 
 _FUSED = re.compile(r"(?:graph_\d+_)?(?:cpp|triton|mps|halide)_(?:\w+?_)?fused_(?P<ops>\w+?)(?:_\d+)?$")
 _GRAPH = re.compile(r"## Call CompiledFxGraph (\w{6})")
-
-
-def _fused_ops(names: str) -> list[str]:
-    """The operations of ``add_sin``; a name of torch's that has ``_`` in it (``_to_copy``, ``native_layer_norm``) stays
-    one."""
-    parts = names.split("_")
-    found: list[str] = []
-    at = 0
-    while at < len(parts):
-        for end in range(len(parts), at, -1):
-            name = "_".join(parts[at:end])
-            if end == at + 1 or name in _LONG_OPS or name.lstrip("_") in _LONG_OPS:
-                if name:
-                    found.append(name)
-                at = end
-                break
-    return found
-
-
-_LONG_OPS = frozenset(
-    {
-        *("to_copy", "native_layer_norm", "native_batch_norm", "native_group_norm", "native_dropout", "log_softmax"),
-        *("unsafe_view", "unsafe_index", "layer_norm", "batch_norm", "group_norm", "index_put", "index_select"),
-        *("masked_fill", "constant_pad_nd", "max_pool2d_with_indices", "avg_pool2d", "adaptive_avg_pool2d"),
-        *("threshold_backward", "native_layer_norm_backward", "softmax_backward_data", "log_softmax_backward_data"),
-        *("nll_loss_forward", "nll_loss_backward", "mse_loss", "gelu_backward", "silu_backward", "tanh_backward"),
-        *("sigmoid_backward", "leaky_relu", "hardtanh", "slice_scatter", "select_scatter", "new_zeros", "full_like"),
-        *("zeros_like", "ones_like", "convolution_backward", "logical_not", "logical_and", "logical_or", "bitwise_and"),
-    }
-)
-"""Operations whose own names have ``_`` in them; one that is missing here is shown in its parts."""
 
 
 def first_and_more(texts: Sequence[str]) -> str:
@@ -286,22 +254,20 @@ def _table(name: str, calls: list[Record], *, modules: bool, memory: bool, shape
 _MOST_MODULES = 40
 _LEAST_SHARE = 1e-3
 _INDENT = "\u00a0\u00a0"  # per level; a plain space would be lost in HTML
-_SUMMED = ("forward_time", "backward_cpu_time", "both", "device_time", "allocated")
-"""Figures of a module that hold those of the modules it calls: modules side by side add up."""
 
 
 def modules_table(profile: Profile) -> Table | None:
     """A row per module, below the one that called it; None where none was called.
 
     Shown are the first 40 that take a thousandth of the wall time, forward and backward, and those that called them.
-    What is left out of a module is one row after the others that it called: how many, and what they take together.
     """
     modules = profile.modules
     if modules.empty:
         return None
     cost = modules["forward_time"] + modules["backward_cpu_time"]
-    tree = _Tree(frame_rows(modules.assign(both=cost)))
-    chosen = [row for row in tree.order if cost[row] >= _LEAST_SHARE * profile.wall_time][:_MOST_MODULES]
+    rows = frame_rows(modules.assign(both=cost))
+    large = frozenset(row for row in range(len(rows)) if cost[row] >= _LEAST_SHARE * profile.wall_time)
+    chosen = list(_as_tree(rows, large))[:_MOST_MODULES]
     time = units.spread_scale([*modules["forward_time"], *modules["backward_cpu_time"]])
     has_backward = bool((modules["backward_cpu_time"] > 0).any())
     top = float(cost.max())
@@ -312,8 +278,7 @@ def modules_table(profile: Profile) -> Table | None:
         return Cell(value=module["both"], picture=(drawn, ()) if drawn else ())
 
     def name(module: dict[str, Any]) -> Cell:
-        tone: Tone = "quiet" if module["left_out"] else ""
-        return Cell(_INDENT * module["depth"] + str(module["name"]), tone=tone, flat=str(module["flat"]))
+        return Cell(_INDENT * module["depth"] + str(module["name"]), flat=str(module["name"]))
 
     legend = (("torch", "forward"), ("backward", "backward it caused")) if has_backward else ()
     built = [
@@ -335,61 +300,27 @@ def modules_table(profile: Profile) -> Table | None:
             )
     said = f"{units.count(len(chosen))} of {units.count(len(modules))} modules. All rows: {of_result('.modules')}"
     hidden = said if len(chosen) < len(modules) else ""
-    rows = list(tree.rows(frozenset(chosen)))
-    key = lambda row: "" if row["left_out"] else str(row["name"])
-    return built_table("modules", built, rows, key, hidden=hidden, keyed="module")
+    key = lambda module: str(module["name"])
+    return built_table("modules", built, chosen, key, hidden=hidden, keyed="module")
 
 
-class _Tree:
-    """Modules below the one that called them.
+def _as_tree(modules: Sequence[dict[str, Any]], chosen: frozenset[int]) -> Iterator[dict[str, Any]]:
+    """The chosen ones depth first, each with its ``depth``; those of one parent as they ran.
 
     Args:
         modules: rows of `Profile.modules`, each after the one that it names as its parent.
-
-    Attributes:
-        order: row numbers depth first; those of one parent as they ran.
     """
+    called: dict[int, list[int]] = defaultdict(list)
+    for row, module in enumerate(modules):
+        called[module["parent"]].append(row)
 
-    def __init__(self, modules: Sequence[dict[str, Any]]) -> None:
-        self._modules = modules
-        self._called: dict[int, list[int]] = defaultdict(list)
-        for row, module in enumerate(modules):
-            self._called[module["parent"]].append(row)
-        self.order = list(self._below(-1))
+    def below(parent: int, depth: int) -> Iterator[dict[str, Any]]:
+        for row in called[parent]:
+            if row in chosen:
+                yield modules[row] | {"depth": depth}
+                yield from below(row, depth + 1)
 
-    def _below(self, parent: int) -> Iterator[int]:
-        for row in self._called[parent]:
-            yield row
-            yield from self._below(row)
-
-    def rows(self, chosen: frozenset[int], parent: int = -1, depth: int = 0) -> Iterator[dict[str, Any]]:
-        """The chosen modules, each with its ``depth``; after those of one parent one row for the others."""
-        left_out = []
-        for row in self._called[parent]:
-            if row not in chosen:  # nor is any that it called: none of them takes longer, or comes earlier
-                left_out.append(row)
-                continue
-            module = self._modules[row]
-            yield module | {"depth": depth, "flat": module["name"], "left_out": 0}
-            yield from self.rows(chosen, row, depth + 1)
-        if left_out:
-            yield self._together(left_out, parent) | {"depth": depth}
-
-    def _together(self, rows: Sequence[int], parent: int) -> dict[str, Any]:
-        """What modules of one parent, which are not shown, take with those that they called."""
-        every = [inner for row in rows for inner in (row, *self._below(row))]
-        known = {name: [self._modules[row][name] for row in rows] for name in _SUMMED}
-        sums = {name: _of_known(sum, values) for name, values in known.items()}
-        said = f"{units.count(len(every))} more"
-        where = f" in {self._modules[parent]['name']}" if parent >= 0 else ""
-        return {
-            **sums,
-            "name": said,
-            "flat": said + where,
-            "left_out": len(every),
-            "calls": None,
-            "self_time": sum(self._modules[row]["self_time"] for row in every),
-        }
+    return below(-1, 0)
 
 
 # ---- operations ------------------------------------------------------------------------------------------------------

@@ -338,7 +338,7 @@ class Profile(Storable):
         return show(self, "timeline")
 
     def table(self, **options: Any) -> str:
-        """The ops as torch's ``key_averages().table()`` prints them, percentages of the wall time.
+        """The ops as torch's ``key_averages().table()`` prints them.
 
         ``sort_by=``, ``row_limit=``, ``group_by_input_shape=``, ``group_by_stack_n=``, ``header=``, ``time_unit=``.
 
@@ -381,7 +381,6 @@ VOIDING = frozenset(
         "steal",
         "throttled",
         "host-memory",  # Python's times are too long
-        "trace-mended",
     }
 )
 """Kinds of doubts about a profile's own figures."""

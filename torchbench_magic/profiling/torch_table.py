@@ -1,30 +1,25 @@
-"""The operations as torch prints them: the columns and headers of ``prof.key_averages().table()``.
+"""The operations as torch prints them: ``prof.key_averages().table()``, filled from a profile.
 
-Two things differ. Percentages are of the cell's wall time, not of the sum of all threads' op times; and stacks are
-counted in frames of the call tree (``In[3]:4 in forward``), where torch's are empty in a notebook.
+Stacks are counted in frames of the call tree (``In[3]:4 in forward``), where torch's are empty in a notebook.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral
 from typing import Any
+
+from torch.autograd.profiler_util import EventList, FunctionEventAvg
 
 from torchbench_magic.errors import InputError, OptionError
 from torchbench_magic.printable import printable
 from torchbench_magic.profiling.memory.allocations import devices_of
-from torchbench_magic.show.document import clipped
 from torchbench_magic.show.table import float_or_none, frame_rows
 
 from .call_tree_tables import ops_by_stack
-from .ops_view import Record, grouped, largest_first, numbers, sort_column
+from .ops_view import Record, grouped, largest_first, sort_column
 from .profile import Profile
 
-_WIDTH, _NAME, _SHAPES, _SOURCE = 12, 55, 80, 75  # characters of columns, as in torch
-_TIME_UNITS = {"s": 1e6, "ms": 1e3, "us": 1.0}
-_FLOPS = ("FLOPs", "KFLOPs", "MFLOPs", "GFLOPs", "TFLOPs", "PFLOPs")
-
-Written = tuple[str, int, str, Callable[[Mapping[str, Any]], str]]  # header, width, alignment, cell
+_TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 
 def table(
@@ -63,23 +58,34 @@ def table(
     made = _rows(profile, by_shape=group_by_input_shape, depth=group_by_stack_n)
     if not made:
         return "no torch operation ran\n" if profile.has_op_times else "torch operations were not recorded\n"
-    shown = largest_first(made, column)[: row_limit if row_limit >= 0 else None]
-    columns = _columns(profile, made, time_unit, by_shape=group_by_input_shape, by_stack=group_by_stack_n > 0)
-    rule = "  ".join("-" * width for _, width, _, _ in columns) + "  "
-    lines = ["=" * (len(rule) - 2), header] if header is not None else []
-    lines += [rule, _line(columns, [name for name, _, _, _ in columns]), rule]
-    for record in shown:
-        lines.append(_line(columns, [cell(record) for _, _, _, cell in columns]))
-        for frame in str(record.get("stack", "")).split("\n")[1:]:
-            lines.append(_line(columns, [*[""] * (len(columns) - 1), _source(frame)]))
-        if group_by_stack_n:
-            lines.append(_line(columns, [""] * len(columns)))
-    total = 1e6 * sum(numbers(made, "self_cpu_time"))
-    lines += [rule, f"Self CPU time total: {_time(total, time_unit)}"]
-    if (device := sum(numbers(made, "self_device_time"))) > 0:
-        lines.append(f"Self {_device(profile)} time total: {_time(1e6 * device, time_unit)}")
-    lines.append(f"Wall time: {_time(1e6 * profile.wall_time, time_unit)}; percentages are of it")
-    return "\n".join(lines) + "\n"
+    devices = {track.device.partition(":")[0] for track in profile.trace.tracks} - {""} if profile.trace else set()
+    device = devices.pop() if len(devices) == 1 else "device"
+    stack = ["stack"] if group_by_stack_n else []
+    events = EventList(
+        [_event(record, device, by_shape=group_by_input_shape, stack=stack) for record in largest_first(made, column)],
+        use_device=device,
+        profile_memory=profile.options.memory,
+        with_flops=profile.options.flops,
+    )
+    text = str(events.table(row_limit=row_limit, header=header, time_unit=time_unit))
+    if not set(devices_of(profile.memory)) <= {"cpu"}:  # .ops adds up several devices
+        text = text.replace(" CPU Mem", " All Mem")
+    unit = time_unit or next((unit for unit, size in _TIME_UNITS.items() if profile.wall_time >= size), "us")
+    return f"{text}Wall time: {profile.wall_time / _TIME_UNITS[unit]:.3f}{unit}\n"
+
+
+def _event(record: Record, device: str, *, by_shape: bool, stack: list[str]) -> Any:
+    """A row as torch's tables have it: microseconds, and memory as what is kept."""
+    event: Any = FunctionEventAvg()  # torch's attributes have narrower annotations
+    event.key, event.count, event.node_id = printable(str(record["op"])), int(record["calls"]), -1
+    event.use_device, event.is_legacy = device, True  # what ran on a device stands with the op that launched it
+    for name in ("self_cpu_time", "cpu_time", "self_device_time", "device_time"):
+        setattr(event, f"{name}_total", 1e6 * (float_or_none(record[name]) or 0.0))
+    event.cpu_memory_usage, event.self_cpu_memory_usage = int(record["net_total"] or 0), int(record["net"] or 0)
+    event.flops = float_or_none(record["flops"]) or 0
+    event.input_shapes = str(record["input_shapes"]) if by_shape else None
+    event.stack = [printable(frame) for name in stack for frame in str(record[name]).split("\n")]
+    return event
 
 
 def _is_whole(value: object) -> bool:
@@ -100,104 +106,3 @@ def _rows(profile: Profile, *, by_shape: bool, depth: int) -> list[Record]:
         row["net_total"] = kept.get(tuple(row[name] for name in by))
         row["net"] = None if None in (row["allocated"], row["freed"]) else row["allocated"] - row["freed"]
     return made
-
-
-def _columns(
-    profile: Profile, made: list[Record], unit: str | None, *, by_shape: bool, by_stack: bool
-) -> list[Written]:
-    wall = 1e6 * profile.wall_time
-    on_device = 1e6 * sum(numbers(made, "self_device_time"))
-    device = _device(profile)
-
-    def time(name: str) -> Callable[[Mapping[str, Any]], str]:
-        return lambda record: _time(1e6 * (float_or_none(record[name]) or 0.0), unit)
-
-    def share(name: str, whole: float) -> Callable[[Mapping[str, Any]], str]:
-        return lambda record: f"{1e8 * (float_or_none(record[name]) or 0.0) / whole:.2f}%" if whole else "NaN"
-
-    def mean(name: str) -> Callable[[Mapping[str, Any]], str]:
-        return lambda record: _time(1e6 * (float_or_none(record[name]) or 0.0) / max(int(record["calls"]), 1), unit)
-
-    def memory(name: str) -> Callable[[Mapping[str, Any]], str]:
-        return lambda record: _memory(float_or_none(record[name]))
-
-    widest = min(max(len(printable(str(op["op"]))) for op in made) + 4, _NAME)
-    cells: list[tuple[str, Callable[[Mapping[str, Any]], str]]] = [
-        ("Self CPU %", share("self_cpu_time", wall)),
-        ("Self CPU", time("self_cpu_time")),
-        ("CPU total %", share("cpu_time", wall)),
-        ("CPU total", time("cpu_time")),
-        ("CPU time avg", mean("cpu_time")),
-    ]
-    if on_device:
-        cells += [
-            (f"Self {device}", time("self_device_time")),
-            (f"Self {device} %", share("self_device_time", on_device)),
-            (f"{device} total", time("device_time")),
-            (f"{device} time avg", mean("device_time")),
-        ]
-    if profile.options.memory:
-        held = "" if set(devices_of(profile.memory)) <= {"cpu"} else "All "  # of several devices, which .ops adds up
-        cells += [(f"{held or 'CPU '}Mem", memory("net_total")), (f"Self {held or 'CPU '}Mem", memory("net"))]
-    cells.append(("# of Calls", lambda record: str(int(record["calls"]))))
-    columns: list[Written] = [("Name", widest, ">", lambda record: _name(str(record["op"])))]
-    columns += [(name, _WIDTH, ">", cell) for name, cell in cells]
-    if by_shape:
-        longest = min(max(len(str(op["input_shapes"])) for op in made) + 4, _SHAPES)
-        columns.append(("Input Shapes", longest, ">", lambda record: str(record["input_shapes"])[:longest]))
-    if flops := numbers(made, "flops"):
-        columns.append(_flops(flops))
-    if by_stack:
-        frames = [len(frame) for op in made for frame in str(op["stack"]).split("\n")]
-        longest = min(max(frames, default=0) + 4, _SOURCE)
-        columns.append(("Source Location", longest, "<", lambda record: _source(str(record["stack"]).split("\n")[0])))
-    return columns
-
-
-def _flops(known: Iterable[float]) -> Written:
-    """In the unit of the smallest, as torch chooses it."""
-    smallest = min(filter(None, known), default=1.0)
-    power = 0
-    while power < len(_FLOPS) - 1 and smallest >= 1e3 ** (power + 1):
-        power += 1
-
-    def cell(record: Mapping[str, Any]) -> str:
-        value = float_or_none(record["flops"])
-        return f"{value / 1e3**power:8.3f}" if value else "--"
-
-    return f"Total {_FLOPS[power]}", _WIDTH, ">", cell
-
-
-def _device(profile: Profile) -> str:
-    """``CUDA``: torch's headers name the device; with several, ``Device``."""
-    kinds = {track.device.partition(":")[0] for track in profile.trace.tracks} - {""} if profile.trace else set()
-    return kinds.pop().upper() if len(kinds) == 1 else "Device"
-
-
-def _line(columns: list[Written], cells: list[str]) -> str:
-    written = (f"{text:{align}{width}}" for (_, width, align, _), text in zip(columns, cells, strict=True))
-    return "  ".join(written) + "  "
-
-
-def _name(op: str) -> str:
-    op = printable(op)
-    return op if len(op) < _NAME - 3 else f"{op[: _NAME - 3]}..."
-
-
-def _source(frame: str) -> str:
-    return clipped(printable(frame), _SOURCE)
-
-
-def _time(microseconds: float, unit: str | None) -> str:
-    if unit is None:
-        unit = "s" if microseconds >= 1e6 else "ms" if microseconds >= 1e3 else "us"
-    return f"{microseconds / _TIME_UNITS[unit]:.3f}{unit}"
-
-
-def _memory(nbytes: float | None) -> str:
-    if nbytes is None:
-        return "--"
-    for size, unit in ((2**30, "GB"), (2**20, "MB"), (2**10, "KB")):
-        if abs(nbytes) >= size:
-            return f"{nbytes / size:.2f} {unit}"
-    return f"{int(nbytes)} B"

@@ -12,12 +12,11 @@ import pytest
 
 from torchbench_magic.profiling.call_tree_tables import inclusive
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.python.view import folded_recursion, python_clause, python_footer, python_table
+from torchbench_magic.profiling.python.view import python_clause, python_footer, python_table
 from torchbench_magic.profiling.schema import LINE_COLUMNS, OP_COLUMNS, PYTHON_COLUMNS, frame_of
 from torchbench_magic.profiling.view import document
 from torchbench_magic.show import html, markdown, text
 from torchbench_magic.show.document import plain
-from torchbench_magic.show.table import frame_rows
 
 Called = tuple[int, str, str, float, float]
 """Place of the caller in the list, function, module, seconds of its own in Python, and in torch."""
@@ -140,70 +139,16 @@ def test_where_torchs_time_is_not_known_no_share_is_said() -> None:
     assert "GenerationMixin.generate" in text.render(document(profile))
 
 
-RECURSES: tuple[Called, ...] = (
-    (-1, "In[4]", "", 0.0, 0.0),
-    (0, "visit", "__main__", 0.1, 0.0),
-    (1, "visit", "__main__", 0.1, 0.0),
-    (2, "add", "torch", 0.0, 0.1),
-    (2, "visit", "__main__", 0.2, 0.0),
-    (4, "add", "torch", 0.0, 0.3),
-    (1, "add", "torch", 0.0, 0.2),
-)
-
-
-def test_a_function_that_calls_itself_is_one_row_and_what_it_calls_is_added_up() -> None:
-    table = python_table(profile_of(*RECURSES))
-    assert table is not None
-    assert shown(profile_of(*RECURSES)) == ["In[4]", ".visit (3 deep)", "..add"]
-    figures = [
-        {column.name: cell.value for column, cell in zip(table.columns, row.cells, strict=True)} for row in table.rows()
-    ]
-    assert [[round(row[name] or 0, 9) for name in ("total", "torch", "python", "self")] for row in figures] == [
-        [1.0, 0.6, 0.4, 0.0],
-        [1.0, 0.6, 0.4, 0.4],
-        [0.6, 0.6, 0.0, 0.6],
-    ]
-    assert "3 of 7 places" in table.hidden
-
-
-def test_the_sentence_is_of_a_recursion_as_a_whole() -> None:
-    said = plain(python_clause(profile_of(*RECURSES)))
-    assert said.startswith("; visit spends 60 % of its time in torch operations and 40 % outside them")
-
-
-def test_recursion_through_other_functions_of_the_file_adds_up() -> None:
-    """A generator expression, and two that call each other: rows add up to the one that they stand below."""
-    through: tuple[Called, ...] = (
+def test_a_call_of_itself_is_left_out_and_what_it_calls_stands_in_its_place() -> None:
+    calls: tuple[Called, ...] = (
         (-1, "In[4]", "", 0.0, 0.0),
         (0, "visit", "__main__", 0.1, 0.0),
-        (1, "visit.<genexpr>", "__main__", 0.1, 0.0),
-        (2, "visit", "__main__", 0.3, 0.0),
-        (3, "visit.<genexpr>", "__main__", 0.1, 0.0),
-        (4, "visit", "__main__", 0.4, 0.0),
-        (1, "other", "library", 0.0, 0.0),
-        (6, "visit", "__main__", 0.0, 0.0),
+        (1, "visit", "__main__", 0.01, 0.0),
+        (2, "add", "torch", 0.0, 0.39),
+        (2, "visit", "__main__", 0.2, 0.0),  # with time of its own
+        (4, "add", "torch", 0.0, 0.3),
     )
-    rows = folded_recursion(frame_rows(tree_of(*through)))
-    found = [(row["function"], row["parent"], row["deep"], round(row["total_time"], 9)) for row in rows]
-    assert found == [
-        ("In[4]", -1, 1, 1.0),
-        ("visit", 0, 3, 1.0),
-        ("visit.<genexpr>", 1, 1, 0.2),
-        ("other", 1, 1, 0.0),
-        ("visit", 3, 1, 0.0),  # another file calls it: no part of the recursion
-    ]
-    assert [round(row["self_time"], 9) for row in rows] == [0.0, 0.8, 0.2, 0.0, 0.0]
-
-
-def test_modules_within_modules_are_no_recursion() -> None:
-    assert sum(row["deep"] > 1 for row in folded_recursion(frame_rows(tree_of(*GENERATE)))) == 0
-    nested: tuple[Called, ...] = (
-        (-1, "In[4]", "", 0.0, 0.0),
-        (0, "Sequential.forward", "torch.nn.modules.container", 0.2, 0.0),
-        (1, "Module._call_impl", MODULE, 0.0, 0.0),
-        (2, "Sequential.forward", "torch.nn.modules.container", 0.8, 0.0),
-    )
-    assert [row["deep"] for row in folded_recursion(frame_rows(tree_of(*nested)))] == [1, 1, 1, 1]
+    assert shown(profile_of(*calls)) == ["In[4]", ".visit", "..visit", "...add", "..add"]
 
 
 def test_waiting_has_a_column_and_its_part_in_the_sentence() -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,6 @@ from torchbench_magic import units
 from torchbench_magic.arrays import Ints
 from torchbench_magic.errors import InputError
 from torchbench_magic.printable import printable
-from torchbench_magic.profiling.cores.table import Concurrency
 from torchbench_magic.profiling.ops_view import chosen_key, is_backward, op_text
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.trace import KINDS, Trace, line_ranges, node_sources
@@ -53,6 +51,7 @@ class Bars:
         hue: int64, index of `HUES`.
         place: int64, index of `Timeline.places`; -1 for none.
         count: int64, how many it stands for.
+        busy: int64, ns, the sum of the durations of these.
     """
 
     track: Ints
@@ -63,6 +62,7 @@ class Bars:
     hue: Ints
     place: Ints
     count: Ints
+    busy: Ints
 
     def __len__(self) -> int:
         return len(self.start)
@@ -75,26 +75,24 @@ class Bars:
         joined = cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in cls.__dataclass_fields__))
         return joined.where(np.lexsort((joined.start, joined.depth, joined.track)))
 
-    def fewer(self, most: int, span: int = 0) -> Bars:
-        """At most about ``most`` bars: the shortest are drawn together with their neighbours of the same row.
-
-        ``span``: ns that are seen of them; 0: from the beginning to the end of the last.
-        """
+    def fewer(self, most: int) -> Bars:
+        """At most about ``most`` bars: the shortest are drawn together with their neighbours of the same row."""
         if len(self) <= most:
             return self
         least = np.partition(self.duration, len(self) - most // 2)[len(self) - most // 2]
         short = self.duration <= least
         kept, rest = self.where(~short), self.where(short)
-        span = span or int((self.start + self.duration).max()) + 1
+        span = int((self.start + self.duration).max()) + 1
         pixel = max(1, span * max(1, len(np.unique(self.track * 1000 + self.depth))) // max(1, most // 2))
         keys = (rest.track, rest.depth, rest.start // pixel)  # bars of one row stand together, by their start
         changes = np.any([key[1:] != key[:-1] for key in keys], axis=0)
         first = np.flatnonzero(np.append(True, changes))
-        start, count = rest.start[first], np.add.reduceat(rest.count, first)
+        start = rest.start[first]
+        count, busy = (np.add.reduceat(column, first) for column in (rest.count, rest.busy))
         end = np.maximum.reduceat(rest.start + rest.duration, first)
         merged = rest.where(first)
         merged = Bars(
-            merged.track, merged.depth, start, end - start, merged.name, merged.hue, merged.place, count
+            merged.track, merged.depth, start, end - start, merged.name, merged.hue, merged.place, count, busy
         )  # fmt: skip
         return Bars.join(kept, merged)
 
@@ -119,234 +117,27 @@ def module() -> str:
     return es_module("timeline_explorer", "canvas_widget")
 
 
-# ---- thread_bars -----------------------------------------------------------------------------------------------------
-# Threads over time as a track of the timeline, with ``--concurrency``: so many rows as threads wanted a core.
-#
-# The upper rows ran, those below them waited for a core; there are at most four times as many rows as cores. A stretch
-# is of some ms, and its mean number of threads is rounded; `Profile.concurrency.timeline` has the means.
-
-RUNNING, WAITING = "a thread that runs", "a thread that waits for a core"
-_HUES = {RUNNING: HUES.index("torch"), WAITING: HUES.index("other")}
-
-
-_TALLEST = 4  # times the cores
-
-
-def thread_track(seen: Concurrency) -> str:
-    """``threads on 2 cores``, and of how many is drawn where there were more."""
-    most = _TALLEST * seen.use.cores
-    cut = f", {units.count(most)} at most drawn" if int(_wanted(seen).max(initial=0)) > most else ""
-    return f"threads on {units.counted(seen.use.cores, 'core')}{cut}"
-
-
-def _wanted(seen: Concurrency) -> Ints:
-    table = seen.timeline
-    return np.round((table["running"] + table["waiting"]).to_numpy(np.float64)).astype(np.int64)
-
-
-def thread_bars(seen: Concurrency, track: int, names: dict[str, int]) -> Bars:
-    """Neighbours of one row that show the same are one bar.
-
-    Args:
-        track: number of the track that is drawn on.
-        names: of all bars so far; what is new is added.
-    """
-    ends = np.round(seen.timeline["time"].to_numpy(np.float64) * 1e9).astype(np.int64)
-    starts = np.append(0, ends[:-1])
-    running = np.round(seen.timeline["running"].to_numpy(np.float64)).astype(np.int64)
-    wanted = np.minimum(_wanted(seen), _TALLEST * seen.use.cores)
-    rows: list[tuple[int, int, int, str]] = []  # depth, start, end, word
-    for depth in range(int(wanted.max(initial=0))):
-        word_of = np.where(depth < running, RUNNING, np.where(depth < wanted, WAITING, ""))
-        changes = np.flatnonzero(np.append(True, word_of[1:] != word_of[:-1]))
-        for first, after in zip(changes.tolist(), [*changes[1:].tolist(), len(word_of)], strict=True):
-            if word_of[first]:
-                rows.append((depth, int(starts[first]), int(ends[after - 1]), str(word_of[first])))
-    columns = np.array(
-        [
-            (track, depth, start, end - start, names.setdefault(word, len(names)), _HUES[word], -1, 1)
-            for depth, start, end, word in rows
-        ],
-        dtype=np.int64,
-    ).reshape(-1, 8)
-    return Bars(*(columns[:, at] for at in range(8)))
-
-
-# ---- span_sums -------------------------------------------------------------------------------------------------------
-# Exact sums of a timeline by slots of time: what a chosen span of the picture lists, however few bars are drawn.
-#
-# The time is cut into equal slots. Of each key (track, name and place) and each slot in which it ran: the calls that
-# began there, the calls that were open when it began, and the time. A span of whole slots from ``a`` to ``b`` has the
-# calls that were open at ``a`` and those that began from ``a`` to ``b``, and the sum of the times: a call that lasts
-# over many slots is one call, and no time is lost.
-
-MOST_SLOTS = 256
-"""As fine as what is brushed in a picture 800 pixels wide."""
-MOST_KEYS = 1000
-"""Names of their own; those with less time of a track are summed as one."""
-_BITS = 22  # times are parts of the whole: as many as the picture of the page has
-
-
-@dataclass(frozen=True, eq=False)
-class SpanSums:
-    """Columns of one length, sorted by key and slot.
-
-    Attributes:
-        track, name, place: of each key, the one with most time first; name -1 for all others of a track.
-        others: of each key, how many names it stands for.
-        slots: how many there are.
-        key, slot: of each entry.
-        begun, open: calls.
-        time: ns.
-    """
-
-    track: Ints
-    name: Ints
-    place: Ints
-    others: Ints
-    slots: int
-    key: Ints
-    slot: Ints
-    begun: Ints
-    open: Ints
-    time: Ints
-
-    def halved(self) -> SpanSums:
-        """With half as many slots."""
-        slot = self.slot // 2
-        first = np.flatnonzero(np.append(True, (np.diff(self.key) != 0) | (np.diff(slot) != 0)))
-        open_first = np.where(self.slot % 2 == 0, self.open, 0)  # what was open in the middle is counted already
-        begun, opened, time = (np.add.reduceat(column, first) for column in (self.begun, open_first, self.time))
-        return SpanSums(
-            self.track, self.name, self.place, self.others, self.slots // 2,
-            self.key[first], slot[first], begun, opened, time,
-        )  # fmt: skip
-
-    def spec(self, duration: int, *, is_exact: bool = False) -> dict[str, Any]:
-        """What ``static/timeline_graph.js`` reads: times in ticks of ``tick`` s, slots as distances within a key.
-
-        ``is_exact``: ticks are ns; else as large as what is seen of a picture.
-        """
-        tick = 1 if is_exact else max(1, duration >> _BITS)
-        until = np.cumsum(self.time)  # rounded as sums, so that sums are right
-        parts = np.diff(until // tick, prepend=0)
-        ahead = np.diff(self.slot, prepend=0)
-        ahead[np.append(True, np.diff(self.key) != 0)] = self.slot[np.append(True, np.diff(self.key) != 0)]
-        return {
-            "slots": self.slots,
-            "tick": tick / 1e9,
-            "track": self.track.tolist(),
-            "name": self.name.tolist(),
-            "place": self.place.tolist(),
-            "others": self.others.tolist(),
-            "of": np.bincount(self.key, minlength=len(self.track)).tolist(),
-            "ahead": ahead.tolist(),
-            "begun": self.begun.tolist(),
-            "open": self.open.tolist(),
-            "time": parts.tolist(),
-        }
-
-
-def sums_of(bars: Bars, duration: int, *, slots: int = MOST_SLOTS, keys: int = MOST_KEYS) -> SpanSums:
-    """The sums of all bars of a stretch of ``duration`` ns; what lies outside of it is left out.
-
-    Args:
-        slots: a power of two.
-        keys: with names of their own, at most.
-    """
-    begin, end = np.clip(bars.start, 0, duration), np.clip(bars.start + bars.duration, 0, duration)
-    inside = (bars.start < duration) & (bars.start + bars.duration >= 0)
-    begin, end = begin[inside], end[inside]
-    key, names, others = _keys(bars.where(inside), end - begin, keys)
-    edges = np.arange(slots + 1, dtype=np.int64) * duration // slots
-    first = np.searchsorted(edges, begin, "right") - 1
-    last = np.maximum(np.searchsorted(edges, end, "left") - 1, first)
-    each = last - first + 1
-    row = np.repeat(np.arange(len(begin)), each)
-    slot = np.arange(len(row)) - np.repeat(np.cumsum(each) - each, each) + first[row]
-    time = np.minimum(end[row], edges[slot + 1]) - np.maximum(begin[row], edges[slot])
-    is_first = slot == first[row]
-    at = key[row] * slots + slot
-    which, place = np.unique(at, return_inverse=True)
-    place = place.reshape(-1)
-    begun, opened, spent = (
-        np.bincount(place, weights=column, minlength=len(which)).round().astype(np.int64)
-        for column in (is_first, ~is_first, time)
-    )
-    return SpanSums(*names, others, slots, which // slots, which % slots, begun, opened, spent)
-
-
-def _keys(bars: Bars, time: Ints, most: int) -> tuple[Ints, tuple[Ints, Ints, Ints], Ints]:
-    """(number of the key of each bar; track, name and place of each key; how many names it stands for)."""
-    known, which = distinct_rows(bars.track, bars.name, bars.place)
-    spent = np.bincount(which, weights=time, minlength=len(known))
-    order = np.argsort(-spent, kind="stable")
-    rank = np.empty(len(known), dtype=np.int64)
-    rank[order] = np.arange(len(known))
-    known = known[order]
-    if len(known) <= most:
-        return rank[which], (known[:, 0], known[:, 1], known[:, 2]), np.ones(len(known), dtype=np.int64)
-    tracks, of_track, counts = np.unique(known[most:, 0], return_inverse=True, return_counts=True)
-    merged = np.append(np.arange(most), most + of_track.reshape(-1))
-    rest = np.column_stack([tracks, np.full(len(tracks), -1), np.full(len(tracks), -1)])
-    known = np.concatenate([known[:most], rest])
-    others = np.append(np.ones(most, dtype=np.int64), counts)
-    return merged[rank[which]], (known[:, 0], known[:, 1], known[:, 2]), others
-
-
 # ---- timeline_spec ---------------------------------------------------------------------------------------------------
-# What ``static/timeline_graph.js`` reads of a timeline: bars, exact sums by slots of time, what bars are called.
+# What ``static/timeline_graph.js`` reads of a timeline: bars, and what they are called.
 
 MOST_BARS = 10_000
 TICKS = 22  # bits: times are parts of the whole
 MOST_DEPTH = 40  # rows of one track; what is nested deeper is not drawn, and counted
 LONGEST_NAME = 100
-_FULL_SUMS = 2_000  # with fewer bars to draw, few names have sums of their own
-_MOST_IN_WIDGET = 40_000  # what is drawn together there is asked for
-_MOST_IN_SPAN = 10_000  # of one answer
+_MOST_IN_WIDGET = 40_000
 _WORDS = ("line", "torch", "range", "backward", "copy", "runtime call")  # of each of HUES, for the legend
 
 
-class Seen(Protocol):
-    """What is read of a `Timeline`."""
-
-    @property
-    def title(self) -> str: ...
-    @property
-    def duration(self) -> int: ...
-    @property
-    def tracks(self) -> tuple[str, ...]: ...
-    @property
-    def names(self) -> tuple[str, ...]: ...
-    @property
-    def keys(self) -> tuple[str, ...]: ...
-    @property
-    def places(self) -> tuple[str, ...]: ...
-    @property
-    def bars(self) -> Bars: ...
-    @property
-    def sums(self) -> SpanSums: ...
-    @property
-    def few_sums(self) -> SpanSums: ...
-
-
-def spec_of(line: Seen, most: int = MOST_BARS, ticks: int = TICKS, *, all_names: bool = False) -> dict[str, Any]:
+def spec_of(line: Timeline, most: int = MOST_BARS, ticks: int = TICKS) -> dict[str, Any]:
     """What ``static/timeline_graph.js`` reads, times in ticks of ``tick`` s, of which 2 to the ``ticks`` are about the
-    whole (0: ticks are ns); see `_columns` and `SpanSums.spec`. The sums take as much room as so many bars, about.
+    whole (0: ticks are ns); see `_columns`.
     """
     bars = line.bars.where(line.bars.depth < MOST_DEPTH)
     deeper = len(line.bars) - len(bars)
     bars = bars.fewer(most)
-    sums = line.sums if most >= _FULL_SUMS else line.few_sums
-    while len(sums.key) > max(min(most // 2, len(bars)), len(sums.track)) and sums.slots > 1:
-        sums = sums.halved()
     tick = max(1, line.duration >> ticks) if ticks else 1
-    said_of = np.concatenate([bars.name, sums.name[sums.name >= 0]])
-    used = np.arange(len(line.names)) if all_names else np.unique(said_of)
-    name = np.searchsorted(used, said_of)
-    named = np.full(len(sums.name), -1, dtype=np.int64)
-    named[sums.name >= 0] = name[len(bars) :]
-    bars, sums = replace(bars, name=name[: len(bars)]), replace(sums, name=named)
+    used, name = np.unique(bars.name, return_inverse=True)
+    bars = replace(bars, name=name)
     names = [line.names[n] for n in used.tolist()]
     scale = units.spread_scale([line.duration / 1e9])
     merged = int(bars.count[bars.count > 1].sum())
@@ -356,7 +147,7 @@ def spec_of(line: Seen, most: int = MOST_BARS, ticks: int = TICKS, *, all_names:
     if deeper:
         said.append(f"{units.count(deeper)} are nested deeper than {MOST_DEPTH} and not drawn.")
     if said:
-        said.append("The table counts all of them; .timeline().to_html(path) draws each.")
+        said.append(".timeline().to_html(path) draws each.")
     return {
         "title": printable(line.title),
         "seconds": line.duration / 1e9,
@@ -369,26 +160,17 @@ def spec_of(line: Seen, most: int = MOST_BARS, ticks: int = TICKS, *, all_names:
         **({"keys": [_short_key(line, n) for n in used.tolist()]} if line.keys else {}),
         "placesOf": [printable(place) for place in line.places],
         "hues": list(HUES),
-        "legend": [(HUES[hue], ", ".join(words)) for hue, words in _legend(bars, names)],
+        "legend": [(HUES[hue], _WORDS[hue]) for hue in np.unique(bars.hue).tolist()],
         **_columns(bars, tick, len(line.tracks)),
-        "sums": sums.spec(line.duration, is_exact=not ticks),
-        "isWhole": not deeper,
         "note": " ".join(said),
     }
-
-
-def _legend(bars: Bars, names: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """What stands for each hue that is drawn: a kind of event, threads, or both."""
-    pairs = np.unique(np.column_stack([bars.hue, bars.name]), axis=0).tolist()
-    for hue in sorted({hue for hue, _ in pairs}):
-        said = {names[name] if names[name] in (RUNNING, WAITING) else _WORDS[hue] for of, name in pairs if of == hue}
-        yield hue, sorted(said, key=lambda word: word != _WORDS[hue])
 
 
 def _columns(bars: Bars, tick: int, tracks: int) -> dict[str, Any]:
     """``bars``, a list per column, those of each track one after the other, each before those in it; and ``what``, of
     each kind of bar its row, name, hue and place. ``ahead``: ticks from the start of the bar one row above, for the
-    first in it, else from the end of the one before in its row. ``count``: only where some are drawn together.
+    first in it, else from the end of the one before in its row. ``count`` and ``busy``: only where some are drawn
+    together.
 
     The steps of a loop run alike: in this order each is nearly the list of the one before, which compression finds.
     """
@@ -410,31 +192,12 @@ def _columns(bars: Bars, tick: int, tracks: int) -> dict[str, Any]:
         "duration": (end - start).tolist(),
     }
     if bars.count.max(initial=1) > 1:
-        columns["count"] = bars.count.tolist()
+        columns |= {"count": bars.count.tolist(), "busy": (bars.busy // tick).tolist()}
     return {"bars": columns, "what": what}
 
 
-def _short_key(line: Seen, name: int) -> str:
+def _short_key(line: Timeline, name: int) -> str:
     return shortened_key(line.keys[name], printable(clipped(line.names[name], LONGEST_NAME)))
-
-
-# ---- the live widget --------------------------------------------------------------------------------------------
-
-
-def widget_spec(line: Seen) -> dict[str, Any]:
-    """`spec_of` for the widget. Where bars are drawn together, those of a span are asked for: see `bars_in_span`."""
-    spec = spec_of(line, _MOST_IN_WIDGET, all_names=True)
-    return spec | {"asks": True, "fineTick": 1e-9} if "count" in spec["bars"] else spec
-
-
-def bars_in_span(line: Seen, start: float, end: float) -> dict[str, Any]:
-    """The bars that reach into a span, seconds, as `spec_of` has them, in ns; ``merged`` if some are drawn together."""
-    bars = line.bars
-    first, last = int(start * 1e9), int(end * 1e9)
-    inside = (bars.start <= last) & (bars.start + bars.duration >= first) & (bars.depth < MOST_DEPTH)
-    fewer = bars.where(inside).fewer(_MOST_IN_SPAN, max(last - first, 1))
-    columns = _columns(fewer, 1, len(line.tracks))
-    return {"type": "bars", "from": start, "to": end, "merged": "count" in columns["bars"], **columns}
 
 
 # ---- timeline --------------------------------------------------------------------------------------------------------
@@ -449,7 +212,6 @@ _LARGEST_PAGE = 200_000_000
 _PAGE_BYTES = 300_000  # of the picture in the page of a profile, with others
 _TABLE_ROWS = 20
 _INLINE_TICKS = 15  # a bar more is worth more than a digit more
-_INLINE_NAMES = 60  # that have sums of their own
 _INLINE_BYTES = 2600  # within the output of a profile, which has other pictures too
 _MOST_INLINE = 20_000  # events and segments: about a fifth of a second
 _HUE_OF_KIND = ("torch", "python", "other", "torch", "memory", "memory")  # of each of KINDS
@@ -479,16 +241,6 @@ class Timeline:
     bars: Bars
     profile: Profile | None = field(default=None, repr=False)
     keys: tuple[str, ...] = ()
-
-    @cached_property
-    def sums(self) -> SpanSums:
-        """What ran in each slot of time, of all bars."""
-        return sums_of(self.bars, self.duration)
-
-    @cached_property
-    def few_sums(self) -> SpanSums:
-        """For the inline picture: names that take little are summed."""
-        return sums_of(self.bars, self.duration, keys=_INLINE_NAMES)
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -528,7 +280,7 @@ class Timeline:
         """The live widget; the span that is brushed is its ``selection``, what ran in it its ``rows``."""
         from .timeline_widget import TimelineWidget
 
-        return TimelineWidget(self, widget_spec(self), bars_in_span)
+        return TimelineWidget(self, spec_of(self, _MOST_IN_WIDGET))
 
     def __repr__(self) -> str:
         return text.for_stdout(document(self))
@@ -551,9 +303,6 @@ def timeline(profile: Profile) -> Timeline:
     node_place = _node_places(profile, trace, places)
     parts = [_lines(profile, trace, lines_of, node_place, names)] if lines_of else []
     parts.append(_events(trace, track_of, node_place, names))
-    if (seen := profile.concurrency) is not None and len(seen.timeline):
-        parts.append(thread_bars(seen, len(tracks), names))
-        tracks.append(thread_track(seen))
     title = _answer(trace)
     bars = Bars.join(*parts)
     shown, _, keys = zip(*(name.partition(_KEY) for name in names), strict=True) if names else ((), (), ())
@@ -614,7 +363,7 @@ def _lines(profile: Profile, trace: Trace, lines_of: dict[int, int], node_place:
     return Bars(
         tracks[which], depth_of[stays.node], stays.start, stays.end - stays.start,
         np.array(texts, dtype=np.int64)[stays.node], np.full(len(stays), HUES.index("line")), node_place[stays.node],
-        np.ones(len(stays), dtype=np.int64),
+        np.ones(len(stays), dtype=np.int64), stays.end - stays.start,
     )  # fmt: skip
 
 
@@ -629,6 +378,7 @@ def _events(trace: Trace, track_of: Ints, node_place: Ints, names: dict[str, int
     return Bars(
         track_of[columns["track"]], _depths(columns["parent"]), columns["start"], columns["duration"],
         numbers[columns["name"]], hues, node_place[columns["node"]], np.ones(len(trace), dtype=np.int64),
+        columns["duration"],
     )  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import anywidget
@@ -31,9 +30,7 @@ class TimelineWidget(Lasting, anywidget.AnyWidget):  # type: ignore[misc]  # any
 
     Args:
         line: the `profiling.pictures.timeline.Timeline`.
-        spec: what ``static/timeline_graph.js`` reads of it, see `profiling.pictures.timeline.widget_spec`.
-        bars_in_span: what it reads of a span, when it asks for more of that, see
-        `profiling.pictures.timeline.bars_in_span`.
+        spec: what ``static/timeline_graph.js`` reads of it, see `profiling.pictures.timeline.spec_of`.
 
     Attributes:
         selection: the brushed span, (start, end) in seconds since the body was entered; empty for none.
@@ -46,17 +43,13 @@ class TimelineWidget(Lasting, anywidget.AnyWidget):  # type: ignore[misc]  # any
     state = traitlets.Dict().tag(sync=True)
     selection = traitlets.Tuple()
 
-    def __init__(
-        self, line: _Timeline, spec: dict[str, Any], bars_in_span: Callable[[Any, float, float], dict[str, Any]]
-    ) -> None:
+    def __init__(self, line: _Timeline, spec: dict[str, Any]) -> None:
         self.timeline = line
-        self._bars_in_span = bars_in_span
         super().__init__(spec=spec)
         self.add_class(LIVE)
         if line.profile is not None:
             self.add_class(box_class(line.profile))
         self.observe(self._choose, "state")
-        self.on_msg(self._answer)
 
     @property
     def rows(self) -> pd.DataFrame:
@@ -67,11 +60,6 @@ class TimelineWidget(Lasting, anywidget.AnyWidget):  # type: ignore[misc]  # any
     def _choose(self, change: Any) -> None:
         brush = change["new"].get("brush") or ()
         self.selection = tuple(float(moment) for moment in brush)
-
-    def _answer(self, _: Any, content: Any, __: Any) -> None:
-        """Send the bars of a span that the browser asks for, which are drawn together in what it has."""
-        if isinstance(content, dict) and content.get("type") == "bars":
-            self.send(self._bars_in_span(self.timeline, float(content["from"]), float(content["to"])))
 
     def _drawn(self) -> ipywidgets.DOMWidget:
         return self

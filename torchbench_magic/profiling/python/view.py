@@ -1,17 +1,16 @@
-"""Where Python time goes, as a table: one row for a recursion, and a clause of the sentence."""
+"""Where Python time goes, as a table, and a clause of the sentence."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from torchbench_magic import units
-from torchbench_magic.profiling.call_tree_tables import inclusive
 from torchbench_magic.profiling.ops_view import place_of
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.show.document import Phrase, clipped, code, of_result
@@ -28,73 +27,6 @@ from torchbench_magic.show.table import (
     share,
     texts,
 )
-
-# ---- folded_recursion ------------------------------------------------------------------------------------------------
-# Functions that call themselves: one row instead of one for each level of the recursion.
-
-_SAME = ("function", "module", "file", "line")
-_OWN_OF = {"total_time": "self_time", "torch_time": "self_torch_time", "waiting_time": "self_waiting_time"}
-"""Of each column that holds what a function calls too, that of its own."""
-
-
-def folded_recursion(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of `PYTHON_COLUMNS` with each function that calls itself as one, ``deep`` levels in all (1: no recursion).
-
-    It calls itself where it stands below itself and all between is of the same file: a generator expression, or
-    functions that call each other. What it calls at any level stands below the one row, and adds up there. *total* of
-    what stands between is then without what it calls again; so rows still add up to what they stand below.
-    """
-    made: list[dict[str, Any]] = []
-    number_of: list[int] = []  # of each row the one that it is part of
-    level: list[int] = []
-    index: dict[tuple[Any, ...], int] = {}
-    for row in rows:
-        above = number_of[row["parent"]] if row["parent"] >= 0 else -1
-        key = tuple(row[name] for name in _SAME)
-        number, deep = _same_above(made, above, row, key), 1
-        if number is None:
-            number = index.setdefault((above, key), len(made))
-        else:
-            deep += _level_of(rows, number_of, level, row["parent"], number)
-        if number == len(made):
-            made.append(row | {"parent": above, "deep": 1})
-        else:
-            for name in _OWN_OF.values():
-                made[number][name] += row[name]
-            made[number]["calls"] = _sum(made[number]["calls"], row["calls"])
-            made[number]["deep"] = max(made[number]["deep"], deep)
-        number_of.append(number)
-        level.append(deep)
-    parents = [row["parent"] for row in made]
-    for name, own in _OWN_OF.items():
-        for row, value in zip(made, inclusive([each[own] for each in made], parents), strict=True):
-            row[name] = value
-    for row in made:
-        waiting = 0.0 if math.isnan(row["waiting_time"]) else row["waiting_time"]
-        row["python_time"] = row["total_time"] - row["torch_time"] - waiting
-    return made
-
-
-def _same_above(made: Sequence[dict[str, Any]], above: int, row: dict[str, Any], key: tuple[Any, ...]) -> int | None:
-    """Of the callers in the same file without a gap, the nearest that is the same function; None where none is."""
-    while above >= 0 and row["file"] and made[above]["file"] == row["file"]:
-        if tuple(made[above][name] for name in _SAME) == key:
-            return above
-        above = made[above]["parent"]
-    return None
-
-
-def _level_of(
-    rows: Sequence[dict[str, Any]], number_of: Sequence[int], level: Sequence[int], at: int, number: int
-) -> int:
-    while number_of[at] != number:
-        at = rows[at]["parent"]
-    return level[at]
-
-
-def _sum(one: Any, other: Any) -> Any:
-    return pd.NA if pd.isna(one) or pd.isna(other) else one + other
-
 
 # ---- python_time -----------------------------------------------------------------------------------------------------
 # Where Python time goes: the tree of functions, libraries' too, with torch's part and Python's side by side.
@@ -116,19 +48,18 @@ def python_table(profile: Profile) -> Table | None:
     """A row per function in its place, below its caller; None where nothing was sampled.
 
     Left out are places of less than 1 % of the wall time, and functions that only hand on to another one (a library's
-    within itself, and what torch puts round every module): what they call stands in their place. A function that calls
-    itself is one row.
+    within itself, a call of itself, and what torch puts round every module): what they call stands in their place.
     """
     tree = profile.python
     if tree is None or tree.empty:
         return None
-    shown = list(_shown(folded_recursion(frame_rows(tree)), profile.wall_time))
+    shown = list(_shown(frame_rows(tree), profile.wall_time))
     rows = shown[:_MOST_ROWS]
     time = units.spread_scale([float(row["total_time"]) for row in rows])
     built = [
         BuiltColumn(
             Column("function", "where Python time goes", kind="code", widest=60),
-            lambda row: Cell(_INDENT * min(row["depth"], _DEEPEST) + _name(row), flat=_name(row)),
+            lambda row: Cell(_INDENT * min(row["depth"], _DEEPEST) + str(row["function"]), flat=str(row["function"])),
         ),
         texts("place", "where", 26, _place, quiet=True),
         *([counted("calls", "calls")] if tree["calls"].notna().any() else []),
@@ -146,11 +77,6 @@ def python_table(profile: Profile) -> Table | None:
     said = f"{units.count(len(rows))} of {units.count(len(tree))} places. All rows: {of_result('.python')}"
     key = lambda row: str(row["function"])
     return built_table("python", built, rows, key, hidden=said * (len(rows) < len(tree)), keyed="frame")
-
-
-def _name(row: dict[str, Any]) -> str:
-    """``visit``, ``visit (12 deep)`` where it calls itself."""
-    return f"{row['function']} ({units.count(row['deep'])} deep)" if row["deep"] > 1 else str(row["function"])
 
 
 def _waits(tree: pd.DataFrame, profile: Profile) -> bool:
@@ -190,6 +116,8 @@ def _hands_on(row: dict[str, Any], rows: list[dict[str, Any]], called: list[int]
     """Whether a function does next to nothing but call what stands below it."""
     if row["parent"] < 0 or not called or row["self_time"] > _SMALL_SELF * wall:
         return False
+    if all(row[name] == rows[row["parent"]][name] for name in ("function", "module", "file")):
+        return True  # it calls itself
     if row["module"] in _PLUMBING:
         return True
     if len(called) > 1 or not row["library"] or row["library"] != _caller_library(row, rows):
@@ -218,7 +146,7 @@ def python_clause(profile: Profile) -> Iterator[Phrase]:
     tree = profile.python
     if tree is None or tree.empty or tree["torch_time"].isna().any():
         return
-    rows = folded_recursion(frame_rows(tree))
+    rows = frame_rows(tree)
     top = _subject(rows)
     whole = float(top["total_time"])
     if not whole:

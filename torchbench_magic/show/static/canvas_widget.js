@@ -6,17 +6,14 @@ export default {
     let unmount = () => {};
     const redraw = () => {
       unmount();
-      const ask = (message) => model.send?.(message); // for more of what is seen: Python answers by msg:custom
-      const spec = { ...model.get("spec"), state: structuredClone(model.get("state")), esm: model.get("_esm"), ask };
+      const spec = { ...model.get("spec"), state: structuredClone(model.get("state")), esm: model.get("_esm") };
       unmount = mount(el, spec, (state) => {
         model.set("state", structuredClone(state));
         try { model.save_changes(); } catch { /* no kernel: nobody reads it, and the picture goes on */ }
       });
     };
-    const hear = (message) => el.dispatchEvent(new CustomEvent("torchbench:answer", { detail: message }));
     model.on("change:spec", redraw);
-    model.on("msg:custom", hear);
     redraw();
-    return () => { model.off("change:spec", redraw); model.off("msg:custom", hear); unmount(); };
+    return () => { model.off("change:spec", redraw); unmount(); };
   },
 };

@@ -1,17 +1,16 @@
 // The timeline by itself, in an output or a page of its own or in a widget: besides what timeline_graph.js does, it
-// finds bars and goes from match to match, and asks for the bars of a span that are drawn together in what it was given.
+// finds bars, goes from match to match, and sorts the table of a span.
 
 import { h, number } from "./makers.js";
 import { pageButton } from "./own_page.js";
 import { usablePattern } from "./pattern.js";
-import { MOST_ROWS_OF_TABLE, Timeline, lanesOf, mounting } from "./timeline_graph.js";
+import { MOST_ROWS_OF_TABLE, Timeline, mounting } from "./timeline_graph.js";
 
 const SEEKER_CSS = `
 input{width:196px}.steps{display:inline-flex;gap:4px}
 .steps button,.act{font-size:11.5px;border:1px solid var(--rule1);border-radius:3px;padding:0 7px;line-height:20px;color:var(--ink2)}
 button[disabled]{opacity:.5;cursor:default}.all{font-size:11.5px;color:var(--ink2);text-decoration:underline;margin-top:4px}
 th button:hover{color:var(--ink1)}`;
-const QUIET = 120; // ms that the view stays before more is asked for
 
 class TimelineExplorer extends Timeline {
   get css() { return SEEKER_CSS; }
@@ -45,13 +44,13 @@ class TimelineExplorer extends Timeline {
     }
     const known = names.map((name) => tester.test(name)), there = placesOf.map((place) => tester.test(place));
     this.mark((name, place) => known[name] || (place >= 0 && there[place]), `“${pattern}”`);
-    if (!this.sums.calls(this.isOne)) this.said.textContent = `no name or line matches “${pattern}”: a part of a name is enough, such as ${names.at(-1)}`;
+    if (!known.includes(true) && !there.includes(true)) this.said.textContent = `no name or line matches “${pattern}”: a part of a name is enough, such as ${names.at(-1)}`;
     return undefined;
   }
 
   mark(isOne, label) {
     super.mark(isOne, label);
-    this.steps.forEach((button) => { button.disabled = !isOne || !this.sums.calls(isOne); });
+    this.steps.forEach((button) => { button.disabled = !isOne || !this.calls(isOne); });
   }
 
   // To the next bar that stands out, in the order of their start, from where the view or the last match begins; and round.
@@ -59,7 +58,7 @@ class TimelineExplorer extends Timeline {
     const { isOne } = this;
     if (!isOne) return;
     const at = this.at && this.brush?.[0] === this.at.lane.from[this.at.i] ? [this.at.lane.from[this.at.i], this.at.lane] : [this.view[0], null];
-    const lanes = this.shownLanes(), rank = new Map(lanes.map((lane, nth) => [lane, nth])), mine = rank.get(at[1]) ?? (by > 0 ? -1 : Infinity);
+    const { lanes } = this, rank = new Map(lanes.map((lane, nth) => [lane, nth])), mine = rank.get(at[1]) ?? (by > 0 ? -1 : Infinity);
     const isBefore = (from, lane, from2, nth2) => from < from2 || (from === from2 && rank.get(lane) < nth2);
     let best = null, end = null, before = 0, count = 0; // the next one, the one at the other end, how many come before the next
     for (const lane of lanes) {
@@ -75,15 +74,14 @@ class TimelineExplorer extends Timeline {
         if (isNearer(end)) end = [lane, i];
       }
     }
-    if (!count) { this.said.textContent = `all ${number(this.sums.calls(isOne), 0)} are short and drawn together here: zoom in, or open it in a new page`; return; }
+    if (!count) return;
     const [lane, i] = best ?? end, from = lane.from[i], to = lane.to[i], side = Math.max((to - from) * 2, this.spec.seconds * 1e-6);
     const nth = best ? (by > 0 ? before + (at[1] ? 1 : 0) : before - 1) : by > 0 ? 0 : count - 1;
     this.at = { lane, i };
     this.view = this.state.view = [Math.max(from - side, 0), Math.min(to + side, this.spec.seconds)];
     this.brushed(from, to);
     this.tell(this.at);
-    const together = this.sums.calls(isOne) - count;
-    this.said.textContent = `match ${number(nth + 1, 0)} of ${number(count, 0)}${together > 0 ? ` (${number(together, 0)} more are drawn together)` : ""}: ${this.said.textContent}`;
+    this.said.textContent = `match ${number(nth + 1, 0)} of ${number(count, 0)}${this.together}: ${this.said.textContent}`;
   }
 
   // ---- the table of a span, sorted by any of its columns
@@ -108,32 +106,6 @@ class TimelineExplorer extends Timeline {
   head({ name, size }) {
     const [by, way] = this.sorted, sort = () => { this.sorted = by === name ? [by, -way] : [name, size ? -1 : 1]; this.list(); };
     return h("button", { type: "button", "data-name": name, onclick: sort }, name, by !== name ? "" : way > 0 ? " ▴" : " ▾");
-  }
-
-  // ---- the bars of a span, where those at hand are drawn together
-
-  lanesOver(from, to) {
-    const { finer } = this;
-    return finer && finer.from <= from && finer.to >= to ? finer.lanes : this.lanes;
-  }
-
-  changed() {
-    super.changed();
-    clearTimeout(this.asking);
-    const { spec, view } = this, side = (view[1] - view[0]) / 2;
-    if (!spec.asks || (this.shownLanes() !== this.lanes && !this.finer.merged)) return;
-    if (view[1] - view[0] > 0.9 * spec.seconds) return;
-    this.hears ??= this.el.addEventListener("torchbench:answer", ({ detail }) => this.answered(detail)) ?? true;
-    this.asking = setTimeout(() => spec.ask({ type: "bars", from: Math.max(view[0] - side, 0), to: Math.min(view[1] + side, spec.seconds) }), QUIET);
-  }
-
-  // What Python answers: bars of a span, fewer of them drawn together.
-  answered({ type, from, to, merged, bars, what }) {
-    if (type !== "bars") return;
-    this.finer = { from, to, merged, lanes: lanesOf({ bars, what }, this.spec.fineTick) };
-    this.at = null;
-    this.draw();
-    this.canvas.dataset.finer = this.finer.lanes.reduce((sum, lane) => sum + lane.n, 0);
   }
 }
 

@@ -1,6 +1,6 @@
 // A timeline on one canvas: rows of bars per thread and stream.
 //
-// spec is what torchbench_magic/views/profiling/pictures/timeline.py writes: columns with one entry per bar, in ticks. Text
+// spec is what torchbench_magic/profiling/pictures/timeline.py writes: columns with one entry per bar, in ticks. Text
 // from it only ever becomes a text node or pixels.
 
 import { h, number } from "./makers.js";
@@ -26,15 +26,18 @@ td{height:22px;line-height:22px;padding:0 8px 0 0;white-space:nowrap;overflow:hi
 
 class Lane { // one row of bars, in the order of their start
   constructor(track, depth, n, what) {
-    Object.assign(this, { track, depth, n: 0, kinds: what, from: new Float64Array(n), to: new Float64Array(n), what: new Int32Array(n), many: null });
+    Object.assign(this, { track, depth, n: 0, kinds: what, from: new Float64Array(n), to: new Float64Array(n), what: new Int32Array(n), many: null, busy: null });
   }
 
-  add(from, to, what, count) {
+  add(from, to, what, count, busy) {
     const i = this.n++;
     this.from[i] = from;
     this.to[i] = to;
     this.what[i] = what;
-    if (count > 1) (this.many ??= new Int32Array(this.from.length))[i] = count;
+    if (count > 1) {
+      (this.many ??= new Int32Array(this.from.length))[i] = count;
+      (this.busy ??= new Float64Array(this.from.length))[i] = busy; // s that they took by themselves
+    }
   }
 
   first(moment, from = 0) { // the first bar that may reach beyond a moment: bars of a row hardly overlap
@@ -60,7 +63,7 @@ class Lane { // one row of bars, in the order of their start
 
 // Rows of bars, from columns: of each track one bar after the other, each before those in it, starts as distances.
 // `what` has of each kind of bar its row in the track, its name, hue and place.
-export function lanesOf({ bars, what }, tick) {
+function lanesOf({ bars, what }, tick) {
   const lanes = [];
   let i = 0;
   bars.of.forEach((count, track) => {
@@ -70,107 +73,11 @@ export function lanesOf({ bars, what }, tick) {
     for (const end = i + count; i < end; i++) {
       const depth = what.depth[bars.what[i]], start = bars.ahead[i] + ((depth > before ? begun[depth - 1] : ended[depth]) ?? 0);
       [begun[depth], ended[depth], before] = [start, start + bars.duration[i], depth];
-      (rows[depth] ??= new Lane(track, depth, sizes[depth], what)).add(start * tick, ended[depth] * tick, bars.what[i], bars.count?.[i]);
+      (rows[depth] ??= new Lane(track, depth, sizes[depth], what)).add(start * tick, ended[depth] * tick, bars.what[i], bars.count?.[i], bars.busy?.[i] * tick);
     }
     lanes.push(...rows.filter(Boolean));
   });
   return lanes;
-}
-
-// Exact sums by slots of time, from columns: see torchbench_magic/views/profiling/pictures/span_sums.py.
-class Sums {
-  constructor(spec) {
-    const { sums, seconds } = spec;
-    this.tick = spec.tick;
-    this.isWhole = spec.isWhole; // else some are nested too deep to be drawn
-    this.slot = seconds / sums.slots;
-    this.slots = sums.slots;
-    this.keys = [];
-    this.byName = new Map(); // what a bar is -> its key; bars of other names are of the key of their track
-    let i = 0;
-    sums.of.forEach((count, at) => {
-      const key = { track: sums.track[at], name: sums.name[at], place: sums.place[at], others: sums.others[at], slot: [], begun: [], open: [], time: [] };
-      for (const end = i + count; i < end; i++) {
-        key.slot.push((key.slot.at(-1) ?? 0) + sums.ahead[i]);
-        key.begun.push(sums.begun[i]);
-        key.open.push(sums.open[i]);
-        key.time.push(sums.time[i] * sums.tick);
-      }
-      this.keys.push(key);
-      this.byName.set(`${key.track} ${key.name} ${key.place}`, key);
-    });
-  }
-
-  // Rows {track, name, place, others, calls, time} of a span, and the span they are of: whole slots by their sums, the
-  // rest of it at either end by the bars, where each there is drawn and told from its neighbours; else the whole slot.
-  between(from, to, lanes) {
-    const { slot, slots } = this, near = 1e-9 * slots;
-    let a = Math.min(Math.max(Math.ceil(from / slot - near), 0), slots), b = Math.min(Math.max(Math.floor(to / slot + near), 0), slots);
-    if (a >= b || slots === 1) { // no whole slot: a call that reaches over the edge within is counted once, here
-      const part = a >= b ? this.part(lanes, from, to) : null;
-      if (part) return { rows: this.rows(0, 0, [part]), from, to };
-      a = Math.floor(from / slot);
-      b = Math.max(Math.ceil(to / slot), a + 1);
-      return { rows: this.rows(a, b, []), from: a * slot, to: b * slot };
-    }
-    const before = from < a * slot - near * slot ? this.part(lanes, from, a * slot, a * slot) : undefined;
-    const after = to > b * slot + near * slot ? this.part(lanes, b * slot, to, undefined, b * slot) : undefined;
-    if (before === null) a = Math.floor(from / slot);
-    if (after === null) b = Math.ceil(to / slot);
-    const ends = [before, after].filter(Boolean);
-    return { rows: this.rows(a, b, ends), from: before || before === undefined ? Math.min(from, a * slot) : a * slot, to: after || after === undefined ? Math.max(to, b * slot) : b * slot };
-  }
-
-  // Calls and time of the bars in a span that holds no whole slot. A call that reaches over an edge to whole slots (its
-  // upper or its lower one) is counted there. null: bars are drawn together, or so near to the edge that it is not known.
-  part(lanes, from, to, upper, lower) {
-    if (!this.isWhole) return null;
-    const found = new Map(), atEdge = (moment, edge) => edge !== undefined && Math.abs(moment - edge) <= this.tick;
-    for (const lane of lanes) for (let i = lane.first(from - this.tick); i < lane.n && lane.from[i] < to + this.tick; i++) {
-      const [begin, end] = [lane.from[i], lane.to[i]], time = Math.min(end, to) - Math.max(begin, from);
-      if (end < from - this.tick) continue;
-      if (lane.count(i) || [upper, lower].some((edge) => atEdge(begin, edge) || atEdge(end, edge))) return null;
-      if (time < 0) continue;
-      const name = `${lane.track} ${lane.name(i)} ${lane.place(i)}`, one = found.get(name) ?? { calls: 0, time: 0 };
-      one.calls += end > upper || begin < lower ? 0 : 1; // no edge: undefined, which nothing is beyond
-      one.time += time;
-      found.set(name, one);
-    }
-    return found;
-  }
-
-  calls(isOne) { // all of them, of names that have sums of their own
-    let calls = 0;
-    for (const key of this.keys) if (key.others === 1 && isOne(key.name, key.place)) for (const begun of key.begun) calls += begun;
-    return calls;
-  }
-
-  rows(a, b, ends) {
-    const found = new Map();
-    const row = (key) => {
-      if (!found.has(key)) found.set(key, { track: key.track, name: key.name, place: key.place, others: key.others, calls: 0, time: 0 });
-      return found.get(key);
-    };
-    for (const key of this.keys) {
-      let calls = 0, time = 0, seen = false;
-      for (let i = 0; i < key.slot.length && key.slot[i] < b; i++) {
-        if (key.slot[i] < a) continue;
-        if (key.slot[i] === a) calls += key.open[i];
-        calls += key.begun[i];
-        time += key.time[i];
-        seen = true;
-      }
-      if (seen) Object.assign(row(key), { calls, time });
-    }
-    for (const end of ends) for (const [name, one] of end) {
-      const key = this.byName.get(name) ?? this.byName.get(`${name.split(" ")[0]} -1 -1`);
-      if (!key) continue;
-      const sum = row(key);
-      sum.calls += one.calls;
-      sum.time += one.time;
-    }
-    return [...found.values()].filter((sum) => sum.calls);
-  }
 }
 
 export class Timeline {
@@ -183,7 +90,6 @@ export class Timeline {
     this.lanes = lanesOf(spec, spec.tick);
     this.isOne = null; // (name, place) of a bar -> whether it stands out: searched for, or chosen in another view
     this.sorted = ["time", -1];
-    this.sums = new Sums(spec);
     this.tops = new Map(); // track and row -> y
     this.heads = []; // [track, y]
     let y = 0, track = -1;
@@ -323,7 +229,7 @@ export class Timeline {
   }
 
   walk(rows, bars) { // from the bar at hand to one in the row above or below, or to its neighbour; chooses its span
-    const [from, to] = this.brush ?? this.view, lanes = this.shownLanes(), at = lanes.indexOf(this.at?.lane);
+    const [from, to] = this.brush ?? this.view, { lanes } = this, at = lanes.indexOf(this.at?.lane);
     const lane = lanes[at < 0 ? 0 : Math.min(Math.max(at + rows, 0), lanes.length - 1)];
     if (!lane) return;
     let i = at >= 0 && !rows ? this.at.i + bars : Math.min(lane.first((from + to) / 2), lane.n - 1);
@@ -350,7 +256,7 @@ export class Timeline {
     const isBar = brush && at && !at.lane.count(at.i) && at.lane.from[at.i] === brush[0] && at.lane.to[at.i] === brush[1];
     const of = (name, place) => [this.keys[name], place >= 0 ? `line:${this.spec.placesOf[place]}` : ""].filter(Boolean);
     if (isBar) this.choose(of(at.lane.name(at.i), at.lane.place(at.i)), this.label(at.lane, at.i));
-    else if (brush) this.choose([...new Set(this.sums.between(...brush, this.lanes).rows.flatMap((sum) => of(sum.name, sum.place)))], `${this.time(brush[1] - brush[0])} from ${this.time(brush[0])} on`);
+    else if (brush) this.choose([...new Set(this.ran(...brush).flatMap((sum) => of(sum.name, sum.place)))], `${this.time(brush[1] - brush[0])} from ${this.time(brush[0])} on`);
     else this.choose([], "");
   }
 
@@ -368,31 +274,52 @@ export class Timeline {
     this.isOne = isOne;
     let words = label;
     if (isOne) {
-      const calls = this.sums.calls(isOne), [from, to] = this.view;
-      const isSeen = (a, b) => Boolean(this.bars(isOne, a, b).next().value), isDrawn = isSeen(0, Infinity);
-      if (isDrawn && !isSeen(from, to)) { this.view = this.state.view = [0, this.spec.seconds]; this.list(); }
-      words = `${label}: ${calls ? `${number(calls, 0)} call${calls > 1 ? "s" : ""}${isDrawn ? "" : ", all short and drawn together here"}` : "not in this picture"}`;
+      const calls = this.calls(isOne), isSeen = (a, b) => Boolean(this.bars(isOne, a, b).next().value);
+      if (calls && !isSeen(...this.view)) { this.view = this.state.view = [0, this.spec.seconds]; this.list(); }
+      words = `${label}: ${calls ? `${number(calls, 0)} call${calls > 1 ? "s" : ""}${this.together}` : `no bar of its own in this picture`}`;
     }
     this.said.textContent = words;
     this.draw();
   }
 
   * bars(isOne, from, to) { // [lane, i] of those that stand out and reach into a span
-    for (const lane of this.shownLanes()) {
+    for (const lane of this.lanes) {
       const mask = lane.mask(isOne);
       for (let i = lane.first(from); i < lane.n && lane.from[i] < to; i++) if (mask[lane.what[i]] && !lane.count(i)) yield [lane, i];
     }
   }
 
-  lanesOver() { return this.lanes; }
+  calls(isOne) { return [...this.bars(isOne, -Infinity, Infinity)].length; }
 
-  shownLanes() { return this.lanesOver(...this.view); }
+  get together() { return this.spec.bars.count ? "; short ones are drawn together" : ""; } // which no name is known of
+
+  // Rows {track, name, place, calls, time} of a span, by its bars. Those drawn together are one row of their track, name -1.
+  ran(from, to) {
+    const found = new Map();
+    for (const lane of this.lanes) {
+      const rows = []; // of each kind of bar
+      for (let i = lane.first(from); i < lane.n && lane.from[i] < to; i++) {
+        const count = lane.count(i), [begin, end] = [lane.from[i], lane.to[i]];
+        if (end === from && begin < end) continue; // ended there
+        const row = (rows[count ? 0 : lane.what[i] + 1] ??= this.rowOf(found, lane.track, count ? -1 : lane.name(i), count ? -1 : lane.place(i)));
+        row.calls += count || 1;
+        row.time += count ? lane.busy[i] : Math.min(end, to) - Math.max(begin, from);
+      }
+    }
+    return [...found.values()];
+  }
+
+  rowOf(found, track, name, place) {
+    const key = `${track} ${name} ${place}`;
+    if (!found.has(key)) found.set(key, { track, name, place, calls: 0, time: 0 });
+    return found.get(key);
+  }
 
   // ---- what is seen
 
   under(event) {
     const at = this.moment(event), slack = ((this.view[1] - this.view[0]) / this.wide) * 1.5;
-    const lane = this.shownLanes().find((each) => inside(event, this.canvas).y >= this.top(each) && inside(event, this.canvas).y < this.top(each) + ROW);
+    const lane = this.lanes.find((each) => inside(event, this.canvas).y >= this.top(each) && inside(event, this.canvas).y < this.top(each) + ROW);
     if (!lane || inside(event, this.canvas).x < LABEL) return null;
     for (let i = lane.first(at - slack); i < lane.n && lane.from[i] <= at + slack; i++) if (lane.to[i] >= at - slack) return { lane, i };
     return null;
@@ -417,19 +344,17 @@ export class Timeline {
     if (this.said.textContent !== text) this.said.textContent = text;
   }
 
-  list() { // what ran in the span, of all that ran: the picture may draw fewer bars
-    const chosen = this.brush ?? this.view;
-    const { rows: all, from, to } = this.sums.between(...chosen, this.lanesOver(...chosen));
-    const columns = this.columns(to - from, this.scale(all.reduce((most, row) => Math.max(most, row.time), 0))), names = all.reduce((sum, row) => sum + row.others, 0);
+  list() { // what ran in the span
+    const [from, to] = this.brush ?? this.view, all = this.ran(from, to);
+    const columns = this.columns(to - from, this.scale(all.reduce((most, row) => Math.max(most, row.time), 0)));
     this.order(all, columns);
     const shown = this.isLong ? all : all.slice(0, MOST_ROWS_OF_TABLE), what = this.brush ? "chosen span" : "span in view";
-    const wider = from < chosen[0] || to > chosen[1] ? " (figures include the whole time slots at its ends)" : "";
-    const caption = `${what}: ${this.time(to - from)} from ${this.time(from)} on${wider}${all.length > shown.length ? `; the first ${shown.length} by ${this.sorted[0]} of ${number(names, 0)} names` : ""}`;
+    const wider = all.some((row) => row.name < 0) ? " (short calls that are drawn together count whole at its ends)" : "";
+    const caption = `${what}: ${this.time(to - from)} from ${this.time(from)} on${wider}${all.length > shown.length ? `; the first ${shown.length} by ${this.sorted[0]} of ${number(all.length, 0)} rows` : ""}`;
     this.table.replaceChildren(h("table", {}, h("caption", {}, caption),
       h("colgroup", {}, ...["17%", "", "14%", "9%", "11%", "11%"].map((width) => h("col", { style: width ? `width:${width}` : "" }))),
       h("thead", {}, h("tr", {}, ...columns.map((column) => h("th", { class: column.size ? "r" : "", scope: "col" }, this.head(column), h("small", {}, column.unit || "\u00a0"))))),
       h("tbody", {}, ...shown.map((sum) => h("tr", {}, ...columns.map(({ of, size, places, code }) => (size ? h("td", { class: "r" }, number(of(sum) / size, places)) : h("td", { class: code, title: of(sum) }, of(sum)))))))));
-    Object.assign(this.canvas.dataset, { listed: names, listedFrom: from, listedTo: to });
   }
 
   columns(span, [size, unit, places]) { // of the table of a span: what it is sorted by, and of numbers the unit and the places that are shown
@@ -448,7 +373,7 @@ export class Timeline {
 
   head(column) { return column.name; }
 
-  named(sum) { return sum.others > 1 || sum.name < 0 ? `${number(sum.others, 0)} other names` : this.spec.names[sum.name]; }
+  named(sum) { return sum.name < 0 ? "short calls, drawn together" : this.spec.names[sum.name]; }
 
   draw() {
     const width = this.canvas.clientWidth;
@@ -469,7 +394,7 @@ export class Timeline {
     pen.rect(LABEL, 0, this.wide, height);
     pen.clip();
     const passes = this.isOne ? [false, true] : [null]; // those that stand out last, so that none is hidden
-    for (const lane of this.shownLanes()) for (const isMarked of passes) {
+    for (const lane of this.lanes) for (const isMarked of passes) {
       const y = this.top(lane), mask = this.isOne && lane.mask(this.isOne);
       let edge = -1; // right end of what is painted: bars narrower than a pixel are painted once
       pen.globalAlpha = isMarked === false ? 0.25 : 1;
