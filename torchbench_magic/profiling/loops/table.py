@@ -340,12 +340,13 @@ def _gaps(pieces: Sequence[Span], steps: Sequence[tuple[int, int]]) -> Iterator[
     """(begin, end, step, whether it is the loss) of what lies between the phases of steps.
 
     The loss is what follows a forward pass and leads to a backward pass, with nothing but clearing gradients, moving
-    tensors and more forward passes between.
+    tensors and modules that compute a loss between. What leads to another forward pass may be an evaluation, a metric
+    or a part of the model that is no module: other code.
     """
     leads = [False] * (len(pieces) + 1)
     for at in range(len(pieces) - 1, -1, -1):
         phase = pieces[at].phase
-        leads[at] = True if phase == BACKWARD else False if phase in (INPUT, OPTIMIZER) else leads[at + 1]
+        leads[at] = True if phase == BACKWARD else phase not in (INPUT, OPTIMIZER, FORWARD) and leads[at + 1]
     first, after_forward = 0, False
     for number, (begin, end) in enumerate(steps):
         moment = begin
