@@ -428,13 +428,20 @@ def test_calls_that_are_slow_by_chance_are_no_sign(is_first_slow: bool) -> None:
     assert probe.finding is None
 
 
-def test_a_state_that_the_first_call_left_slow_is_a_doubt_that_takes_no_verdict() -> None:
+def test_a_state_that_another_left_slow_is_told_as_other_work() -> None:
     probe, _ = probed("d = {}", "clock.work(5000 if d else 100); d['k'] = 1")
     assert probe.finding is not None
-    assert probe.finding.how == "part"
-    assert "a call takes 100 µs from the state that setup left, and 5.00 ms from the present one" in (
-        probe.finding.evidence
-    )
+    assert (probe.finding.how, probe.finding.voids) == ("other", True)
+    said = "a call takes 100 µs from the state that setup left, and 5.00 ms from the present one"
+    assert said in probe.finding.evidence
+
+
+@pytest.mark.parametrize("kept", ["0", "torch.tensor(0)", "np.zeros((), int)", "torch.tensor(0.0)"])
+def test_a_count_is_told_whatever_keeps_it(kept: str) -> None:
+    probe, _ = probed(f"n = [{kept}]", "n[0] += 1; clock.work(100)")
+    assert probe.finding is None
+    name = "`n[0]`" if kept == "0" else "something in `n`"
+    assert [one.evidence for one in probe.clauses] == [f"{name} went from 0 to 303"]
 
 
 def test_nothing_of_a_recording_is_left(capsys: pytest.CaptureFixture[str]) -> None:

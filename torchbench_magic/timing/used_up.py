@@ -11,7 +11,7 @@ from torchbench_magic.results import Doubt
 from .samples import Subject
 
 KIND = "used-up"
-RECORDED = ("less", "more", "fed", "lazy")
+RECORDED = ("less", "more", "other", "fed", "lazy")
 """How recorded calls take a verdict away: with evidence in place of a name."""
 _NAMED = 3
 """Alternatives that are named."""
@@ -20,6 +20,7 @@ _SAID = {
     "before": "`{0}` was used up before the first call: calls had nothing to do",
     "less": "later calls{1} did not do the work of the first: {0}",
     "more": "each call{1} does more than the one before: {0}",
+    "other": "calls{1} do other work than from the state that setup left: {0}",
     "fed": "calls{1} found no gradients, since each alternative has its own: {0}",
     "lazy": "each call{1} {0}, and what that does later is not timed",
     "shared": "one alternative changes `{0}`, and another was timed with the change",
@@ -34,6 +35,8 @@ _DONE = {
     "less": "Create or fill in the code what a call uses up or keeps, or give `--restore`, which puts it back before"
     " each call. To time the later state, run the code once in setup.",
     "more": "Create or copy it in the code, so that every call starts from the same state.",
+    "other": "Set it in the code of each alternative, or give each an object of its own, so that every call starts from"
+    " the same state.",
     "fed": "Make the gradients in setup or in the code, or time both in one alternative.",
     "lazy": "Use it, or wait for it, in the code: `list(...)`, `await`, `.result()`, `.join()`. To time only how an"
     " iterator is made, give it a name.",

@@ -83,9 +83,9 @@ class Finding:
     """What is said of an alternative.
 
     Attributes:
-        how: "less", later calls lack work; "more", each call does more; "fed", calls lack what another alternative
-            leaves; "lazy", calls return what works later; "part", "time", "waits": a doubt only; `PUT_BACK` and
-            `GROWN`: no doubt of the times.
+        how: "less", later calls lack work; "more", each call does more; "other", calls do other work than from the
+            state that setup left; "fed", calls lack what another alternative leaves; "lazy", calls return what works
+            later; "part", "time", "waits": a doubt only; `PUT_BACK` and `GROWN`: no doubt of the times.
         evidence: a clause.
     """
 
@@ -459,7 +459,7 @@ class Probe:
             f" present one"
         )
         text += f"; {lost}" if share > 0.05 else self._cause(moving or settled)
-        return Finding("more" if rises else "less" if before > present else "part", text)
+        return Finding("more" if rises else "less" if before > present else "other", text)
 
     @property
     def _names(self) -> dict[str, Any]:
@@ -518,7 +518,8 @@ class Probe:
         if grown:
             most = max(grown, key=lambda k: grown[k])
             return Finding(GROWN, f"{named(most)} grew to {grown[most]:,} items")
-        shaped = [k for k in moving if isinstance(now[-1][k].size, tuple) and isinstance(now[0][k].size, tuple)]
+        ends = now[0], now[-1]
+        shaped = [k for k in moving if all(isinstance(one[k].size, tuple) and one[k].size[1:] for one in ends)]
         larger = {k: n for k in shaped if (n := extent(now[-1][k]) or 0) > (extent(now[0][k]) or 0)}
         if larger:
             most = max(larger, key=lambda k: larger[k])
@@ -653,7 +654,7 @@ class Probe:
 
     def _cause(self, labels: Sequence[str]) -> str:
         """The likely reason, of what the first call left changed: a switch, a size, a value."""
-        was, now = self._first.before, self._later[-1].before
+        was, now = self._first.before | self._by_setup, self._later[-1].before  # another alternative's first call too
         known = [
             k for k in labels if k in now and now[k].kind != OF_PROCESS and not k.endswith("'") and k.count("·") < 2
         ]

@@ -238,16 +238,17 @@ def _size(value: Any) -> Any:
 
 
 def is_number(seen: Seen) -> bool:
-    """Whether it is a value that counts."""
-    return seen.kind in ("int", "float") and type(seen.digest) in (int, float)
+    """Whether it is a value that counts, one in a tensor or an array without dimensions too."""
+    is_kept = isinstance(seen.size, tuple) and len(seen.size) == 1
+    return (is_kept or seen.kind in ("int", "float")) and type(seen.digest) in (int, float)
 
 
 def extent(seen: Seen) -> float | None:
     """How much there is: items, elements of an array, or a number itself; None where nothing of these."""
-    if isinstance(seen.size, tuple):
-        return math.prod(seen.size[:-1])
     if is_number(seen):
         return seen.digest  # type: ignore[no-any-return]  # as it is: no float is as large as an int may be
+    if isinstance(seen.size, tuple):
+        return math.prod(seen.size[:-1])
     return seen.size if isinstance(seen.size, int) and type(seen.size) is not Place else None
 
 
@@ -262,6 +263,8 @@ def _digest(value: Any, share: int) -> Any:
             return _digest_of_tensor(value)
         if issubclass(type(value), np.ndarray):
             most = share if value.dtype.hasobject else 4 * _SAMPLE
+            if not value.shape:
+                return _one(value)
             some = value.ravel() if value.size <= most else value.flat[:: value.size // (most // 4) | 1]
             return hash(tuple(map(_item, some))) if some.dtype.hasobject else hash(some.tobytes())
         if issubclass(type(value), CellType):
@@ -289,8 +292,16 @@ def _digest_of_tensor(value: Any) -> Any:
         if some.numel() > 4 * _SAMPLE:
             at = torch.arange(0, some.numel(), some.numel() // _SAMPLE | 1, device=some.device)
             some = torch.take(some, at)
+        if not some.shape:
+            return _one(some)
         some = some.cpu().contiguous().clone()  # memory that NumPy shares cannot be resized any more
         return hash(some.view(-1).view(torch.uint8).numpy().tobytes())
+
+
+def _one(value: Any) -> Any:
+    """Of what has no dimensions, which may count or be a switch: its value; NaN equals itself."""
+    one = value.item()
+    return one if one == one else "nan"
 
 
 def _item(value: Any) -> Any:
