@@ -239,6 +239,30 @@ def test_an_optimizer_that_calls_the_model_leaves_it_its_time(run: Runs) -> None
     adds_up(made)
 
 
+def test_an_evaluation_between_the_steps_is_other_code_and_not_the_loss(run: Runs) -> None:
+    """Without a loader nothing tells it from the training but that another forward pass comes before the backward."""
+    net, x = nn.Linear(4, 1), torch.ones(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def evaluate() -> None:
+        with torch.no_grad():
+            for _ in range(3):
+                net(x)
+                time.sleep(0.02)
+
+    def train() -> None:
+        for _ in range(3):
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+            evaluate()
+
+    made = run(train)
+    seconds = made.phases.groupby("phase")["seconds"].sum()
+    assert seconds["other"] >= 2 * 3 * 0.02, "of the last one it is not known whether it is in a step"
+    adds_up(made)
+
+
 def test_what_a_closure_runs_between_its_passes_is_the_loss(run: Runs) -> None:
     net = nn.Linear(4, 1)
     optimizer = torch.optim.LBFGS(net.parameters(), max_iter=1)
