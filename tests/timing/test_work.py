@@ -153,6 +153,19 @@ CELLS = [
     ),
     ("less", "ran 21 times in the first call and once in the last one", "g = (i for i in range(800))", TAKING),
     ("less", "in the first call and not in the last one", FREEZING, "forward(x)"),
+    *(  # by the time alone, of calls of one line: the first twelve take long, as that of a heavy operator
+        (
+            "less",
+            "takes 5.00 ms from the state that setup left, and 100 µs from the present one; `n` changed",
+            f"n = {array}",
+            f"clock.work(5000 if {condition} else 100)\n{change}",
+        )
+        for array, change, condition in (
+            ("np.zeros(3)", "n[1] += 1", "n[1] < 12"),
+            ("torch.zeros(3)", "n[1] += 1", "n[1] < 12"),
+            ("torch.ones(2)", "n.mul_(1e3)", "torch.isfinite(n).all()"),
+        )
+    ),
     ("less", "the value was a list of 30 in the first call and a list of 0", ONCE, "rows.fetch()"),
     (
         "more",
@@ -307,6 +320,8 @@ QUIET = [
     ("d = {'n': 0}", "clock.wait(5000 if d['n'] % 303 == 302 else 100); d['n'] += 1"),  # the last, by chance
     ("d = {'n': 0}", "clock.work(5000 if d['n'] % 100 == 0 else 100); d['n'] += 1"),  # now and then
     ("d = {'n': 0}", "clock.work(100); d['n'] += 1"),
+    ("n = torch.zeros(3)", "clock.work(100); n[1] += 1"),
+    *((f"n = torch.zeros(3) + {n}", "clock.work(5000 if n[1] % 3 == 0 else 100); n[1] += 1") for n in range(3)),
     *((f"d = {{'n': {n}}}", "clock.work(5000 if d['n'] % 3 == 0 else 100); d['n'] += 1") for n in range(3)),  # in turn
     *((f"d = {{'n': {n}}}", "clock.work(5000 if d['n'] % 2 == 0 else 100); d['n'] += 1") for n in range(2)),
     ("w = torch.ones(9, 9); n = [0]", "with torch.set_grad_enabled(n[0] == 0):\n    w @ w\nn[0] += 1"),  # no graph
