@@ -545,6 +545,12 @@ PUT_BACK = [
     ),
     ("i = 0", "clock.work(100 if i % 2 else 900)\ni += 1", "`i` put back before each call: 900 µs a call, and 100 µs"),
     ("n = 3", "clock.work(100 * n)\nn = n * n", "300 µs a call, and 900 µs one that goes on"),
+    (
+        "i = 0",
+        "i += 1\nif i % 4 == 0:\n    for _ in range(30): x + 1",
+        "ran 31 times in a call that goes on from others and not in those that are timed",
+    ),
+    ("i = 0", "i += 1\nif i % 40 == 0:\n    for _ in range(30): x + 1", None),  # not in so many
     ("i = 0", "clock.work(100)\ni += 1", None),
     ("i = 0", "i = 5\nclock.work(100 * i)", None),  # not read
     ("xs = (1,)", "clock.work(100 * xs[0])\nxs = ()", None),  # raises from what it leaves

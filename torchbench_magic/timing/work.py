@@ -516,14 +516,34 @@ class Probe:
             return None
         bind = cast(dict[str, Any], self._code.kept).update
         states = partial(bind, left), partial(bind, dict(self._names))
-        if (pair := (yield from self._timed_from(states))) is None:
-            return None
-        on, anew = pair
-        if max(pair) <= (MORE if on > anew else ONCE) * min(pair):
-            return None
-        names = " and ".join(f"`{name}`" for name in sorted(left)[:3])
-        times = f"{seconds_text(anew)} a call, and {seconds_text(on)} one that goes on from what it leaves"
-        return Finding(PUT_BACK, f"{names} put back before each call: {times}")
+        names = f"{' and '.join(f'`{name}`' for name in sorted(left)[:3])} put back before each call"
+        if pair := (yield from self._timed_from(states)):
+            on, anew = pair
+            if max(pair) > (MORE if on > anew else ONCE) * min(pair):
+                times = f"{seconds_text(anew)} a call, and {seconds_text(on)} one that goes on from what it leaves"
+                return Finding(PUT_BACK, f"{names}: {times}")
+        if found := (yield from self._that_go_on(left, bind)):
+            return Finding(PUT_BACK, f"{names}: {found}")
+        return None
+
+    def _that_go_on(self, left: dict[str, Any], bind: Callable[[dict[str, Any]], None]) -> Steps[str]:
+        """What one of some calls that go on from each other did beside the work of a timed one, as every fourth step of
+        an optimizer that waits for gradients to accumulate; empty where none did."""
+        timed, names = self._works[-1], dict(self._names)
+        try:
+            for _ in range(AGAIN if timed.wall <= self.long / 10 else 0):
+                bind(left)
+                reading = yield from self.recorded(is_tried=True)
+                call = self._works.pop()
+                if reading == FAILED:
+                    break
+                share, text = lacks(call, timed, ("a call that goes on from others", "those that are timed"))
+                if share >= LOST:
+                    return text
+                left = call.left
+        finally:
+            bind(names)
+        return ""
 
     def _by_gradients(
         self, without: Sequence[Any], copied: Callable[[], Callable[[], object]] | None
