@@ -575,8 +575,9 @@ class Probe:
 
     def _grown(self) -> Finding | None:
         """What holds most of all that grew with every call, as lists do that keep results, or tensors of a cache; else
-        a number of the user's that each call moved on."""
-        now, moving = [work.before for work in self._later], self._moving
+        a number of the user's that each call moved on. Nothing that a library's object has for itself."""
+        now, reached = [work.before for work in self._later], self._reach()
+        moving = [k for k in self._moving if "._" not in k or (k in reached and reached[k].is_own)]
         own = [k for k in moving if now[0][k].kind in GROWING]
         grown = {k: n for k in own if type(n := now[-1][k].size) is int and n > now[0][k].size}
         if grown:
@@ -589,7 +590,7 @@ class Probe:
             most = max(larger, key=lambda k: larger[k])
             sizes = " to ".join(_shape(one[most].size) for one in (now[0], now[-1]))
             return Finding(GROWN, f"{named(most)} grew from {sizes}")
-        reached, was = self._reach(), self._first.before
+        was = self._first.before
         for k in moving:
             is_own = k in reached and reached[k].is_own
             if is_own and k in was and is_number(now[-1][k]) and abs(now[-1][k].digest) < _LARGE:
