@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import operator
 import pickle
-import random
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import deepcopy
@@ -16,6 +15,7 @@ import numpy as np
 
 from torchbench_magic.process.object_contents import ABSENT, asked, elements, has_values, is_module, is_tensor, shape_of
 from torchbench_magic.process.reach import dict_of, is_users_class
+from torchbench_magic.process.settings import generator_state
 from torchbench_magic.results import Doubt
 
 from .equality import is_compared_by_value, is_equal
@@ -206,21 +206,6 @@ class GeneratorCopies:
     def have_drawn(self) -> bool:
         """Whether one of them was found drawn from."""
         return any(kept.has_drawn for kept in self._kept)
-
-
-def generator_state(value: Any) -> tuple[Callable[[], Any], Callable[[Any], object]] | None:
-    """(reads the state, puts it) of a generator that is no whole process's; None for whatever else."""
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy.random")
-    if torch is not None and type(value) is torch.Generator and value is not torch.default_generator:
-        return value.get_state, value.set_state
-    if numpy is not None and type(value) is numpy.Generator:
-        own = value.bit_generator
-        return lambda: own.state, lambda state: setattr(own, "state", state)
-    if numpy is not None and type(value) is numpy.RandomState and value is not numpy.mtrand._rand:
-        return value.get_state, value.set_state
-    if type(value) is random.Random and value is not random._inst:
-        return value.getstate, value.setstate
-    return None
 
 
 def _bytes(state: Any) -> bytes:
