@@ -1,4 +1,4 @@
-"""``torch.utils.benchmark.utils.timer`` with a `Timer` that counts in a second and compiles what was written."""
+"""``torch.utils.benchmark.utils.timer`` with a `Timer` that counts in a second."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils.benchmark.utils import timer as torch_timer
 from torch.utils.benchmark.utils.timer import Language, timer
 
 from torchbench_magic.benchmark import timer_parts
-from torchbench_magic.benchmark.timer_parts import CPPTimer, ExactTimer, check_calls, check_seconds, check_threads
+from torchbench_magic.benchmark.timer_parts import CPPTimer, check_calls, check_seconds, check_threads
 from torchbench_magic.counting import client_requests
 from torchbench_magic.counting.client import starting_meanwhile
 from torchbench_magic.counting.count import Job, LibraryJob
@@ -37,8 +37,7 @@ class Timer(torch_timer.Timer):
     otherwise), and counts its instructions under Callgrind. Nothing is subtracted from the times.
 
     Args:
-        stmt: the statement, run in a loop. It is compiled as it was written: strings of several lines stay as they
-            are, and a name of ``globals`` that the statement binds starts each call as it was (objects do not).
+        stmt: the statement, run in a loop.
         setup: runs before every block of calls. Names that it binds go on from call to call within a block.
         global_setup: C++ only: code at the top of the file.
         timer: a function that returns seconds, or the name of a clock: ``"wall"`` (the default: accelerators are
@@ -70,16 +69,9 @@ class Timer(torch_timer.Timer):
         language: Language | str = Language.PYTHON,
     ) -> None:
         check_threads(num_threads)
-        self._written = (stmt, setup)
         self._clock = timer
-        is_python = language in (Language.PYTHON, "py", "python")
-        if is_python and self._timer_cls is timeit.Timer:  # whoever swaps the class gets what torch would hand it
-            self._timer_cls = partial(ExactTimer, written=self._written)  # type: ignore[assignment]
         names = (label, sub_label, description, env)
-        super().__init__(
-            stmt, setup, global_setup, timer_parts.clock_of(timer), globals, *names, num_threads, language
-        )
-        self.__dict__.pop("_timer_cls", None)
+        super().__init__(stmt, setup, global_setup, timer_parts.clock_of(timer), globals, *names, num_threads, language)
         if self._language is Language.CPP:
             spec = self._task_spec
             self._timer = CPPTimer(spec.stmt, spec.setup, spec.global_setup, timeit.default_timer, {})
@@ -172,7 +164,7 @@ class Timer(torch_timer.Timer):
         if isinstance(self._timer, CPPTimer):
             job = LibraryJob(str(self._timer.compiled().library), number, threads)
         else:
-            job = timer_parts.python_job(self._written, self._globals, number, threads)
+            job = timer_parts.python_job(self._task_spec, self._globals, number)
         found = timer_parts.collect_callgrind(
             self._task_spec,
             job,
