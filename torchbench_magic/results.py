@@ -178,7 +178,7 @@ _FIRST = frozenset(
 _LAST = frozenset(
     (
         *("bimodal", "clock", "cpu-clock", "lever", "medians", "normal-processes", "one-of-several", "this-kernel"),
-        *("after-profile", "compiled-modules", "device-after", "private-cache", "several-hosts", "torch-threads"),
+        *("after-profile", "compiled-modules", "device-after", "several-hosts", "torch-threads"),
         "void-process",
     )
 )

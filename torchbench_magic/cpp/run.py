@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -164,7 +164,6 @@ class Snippet:
         name: for messages.
         stmt, setup, global_setup: the code.
         library: the compiled file; the counting process loads it too.
-        why_private: why it could not be kept for other kernels; empty where it was.
     """
 
     name: str
@@ -172,7 +171,6 @@ class Snippet:
     setup: str
     global_setup: str
     library: Path
-    why_private: str = field(default="", compare=False)
 
     def timeit(self, number: int) -> tuple[int, int]:
         """Setup, one untimed call, then ``number`` timed ones at torch's current thread count.
@@ -282,11 +280,11 @@ def compile_snippets(
         SnippetError: code that does not compile (with the lines of the cell), or crashes.
     """
     made = {}
-    for name, built in build(snips, progress=progress, meanwhile=meanwhile).items():
-        try_out(name, built.library, threads, progress)
+    for name, library in build(snips, progress=progress, meanwhile=meanwhile).items():
+        try_out(name, library, threads, progress)
         snip = snips[name]
         code = (snip.stmt.source, snip.setup_text, snip.global_setup_text)
-        made[name] = Snippet(name, *code, built.library, built.why_private)
+        made[name] = Snippet(name, *code, library)
     return made
 
 
@@ -375,7 +373,7 @@ class SnippetBodies:
     def compile(self) -> TimedBlocks:
         device = _waited_for(self.task.plan)
         blocks = [SnippetBlock(loop, device, self._silence) for loop in self._loops]
-        return TimedBlocks(blocks, WatchedObjects(self.task.plan), list(self._doubts()))
+        return TimedBlocks(blocks, WatchedObjects(self.task.plan))
 
     def check(self, watched: WatchedObjects, put_back: Callable[[], object]) -> list[Doubt]:
         refuse_what_is_for_python(self.task.plan)
@@ -394,14 +392,6 @@ class SnippetBodies:
 
     def job(self, name: str, threads: int, counting: Counting) -> LibraryJob:
         return LibraryJob(str(self._snippets[name].library), counting.number, threads)
-
-    def _doubts(self) -> Sequence[Doubt]:
-        private = next((s.why_private for s in self._snippets.values() if s.why_private), "")
-        if not private:
-            return []
-        text = f"Compiled snippets are kept for this session only: {private}."
-        way = "Set XDG_CACHE_HOME to a folder that you, and nobody else, can write to."
-        return [Doubt("private-cache", text, way)]
 
 
 def _waited_for(plan: Plan) -> int:
