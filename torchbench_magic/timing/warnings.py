@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from torchbench_magic import units
 from torchbench_magic.process.contention import Contention, machine_doubts, mean_over, oversubscribed_text
@@ -39,14 +38,6 @@ def row_name(made: Comparison, i: int) -> str:
         name = f"{name} on {subject.place.name}"
     several = len({s.num_threads for s in made.subjects}) > 1
     return f"{name} ({subject.num_threads} thread{'s' if subject.num_threads > 1 else ''})" if several else name
-
-
-def point_name(made: Comparison, i: int) -> str:
-    """A row's name with its point, where there are several."""
-    subject = made.subjects[i]
-    at = ", ".join(f"{name}={value}" for name, value in subject.axes) or subject.sub_label or ""
-    several = len({(s.axes, s.sub_label) for s in made.subjects}) > 1
-    return f"{row_name(made, i)} at {at}" if several and at else row_name(made, i)
 
 
 def row_names(made: Comparison, rows: Sequence[int]) -> str:
@@ -346,7 +337,6 @@ FAULT_SECONDS = 0.25e-6
 """A minor fault costs 0.2 us and more (zeroing a page included)."""
 GONE = 0.1e-9
 """Seconds a call below which a C++ statement was compiled to nothing: a loop around anything takes a clock cycle."""
-_MOST_BY_CPU = 3
 _COMPARE = "To choose between alternatives, compare them in one %%timer cell."
 EXPLAINED = 0.5
 """Share of the time without processor that waiting for a core must explain for the machine to be called busy: a
@@ -493,7 +483,6 @@ def _busy(made: Comparison) -> Iterator[Doubt]:
     what = f"Busy machine: {', '.join(why)}."
     if compared:
         yield Doubt("busy", f"{what} Absolute times are unreliable.", still_valid(made), facts)
-        yield from _by_cpu_clock(made)
     else:
         yield Doubt("busy", what, _COMPARE, facts)
 
@@ -524,45 +513,6 @@ def _sleeps(made: Comparison, i: int) -> bool:
     if seen is None or not _lacks_processor(made, i):
         return False
     return seen.waiting < EXPLAINED * (1 - 1 / wall_over_cpu(made._blocks[i]))
-
-
-def _by_cpu_clock(made: Comparison) -> Iterator[Doubt]:
-    """The same ratios by processor time, a second opinion where the work is all on the CPU, on one thread: that of
-    other threads is booked by the kernel's tick, every few milliseconds, and a block does not know its own."""
-    if made.clock != "wall" or any(s.device != "cpu" or s.num_threads > 1 for s in made.subjects):
-        return
-    if any(_sleeps(made, i) for i in range(len(made.subjects))):
-        return  # what it waits for is no processor time
-    frame = replace(made, clock="cpu").frame
-    rows = frame[frame["verdict"].notna() & (frame["verdict"] != "baseline") & frame["ratio_low"].gt(0)]
-    rows = rows[np.isfinite(rows["ratio_high"])]
-    if rows.empty:
-        return
-    by_wall = made.frame.loc[rows.index]
-    others = rows[rows["verdict"] != by_wall["verdict"]]
-    same = len(rows) - len(others)
-    if same > 1 and others.empty:
-        apart = float((rows["ratio"] / by_wall["ratio"]).map(lambda ratio: max(ratio, 1 / ratio) - 1).max())
-        all_of_them, most = "both" if same == 2 else f"all {same}", units.percent(apart)
-        most = f"less than {most[1:]}" if most.startswith("<") else f"at most {most}"
-        text = f"By CPU time, {all_of_them} verdicts are the same; the ratios differ by {most} %."
-    else:
-        text = _said_by_cpu(made, others if same > 1 else rows, same if same > 1 else 0)
-    yield Doubt("cpu-clock", text, "", {"rows": list(rows.index)})
-
-
-def _said_by_cpu(made: Comparison, rows: pd.DataFrame, same: int) -> str:
-    """The first ``rows`` with their ratios by processor time; ``same``: how many others have the verdict they had."""
-    in_speeds = are_speeds(row["verdict"] for row in made._rows)
-    said = []
-    for i, *ends in rows[["ratio", "ratio_low", "ratio_high"]].head(_MOST_BY_CPU).itertuples():
-        ratio, low, high = (1 / ends[0], 1 / ends[2], 1 / ends[1]) if in_speeds else ends
-        said.append(f"{point_name(made, i)} {units.ratio(ratio, low, high)} ({units.interval(low, high)})")
-    if len(rows) > len(said):
-        said.append(f"{len(rows) - len(said)} more")
-    if same:
-        said.append(f"the other {same} verdicts are the same")
-    return f"By CPU time, the ratios (times as {'fast' if in_speeds else 'long'}) are: {'; '.join(said)}."
 
 
 def _machine(made: Comparison) -> Iterator[Doubt]:
