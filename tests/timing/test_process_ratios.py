@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -154,14 +153,6 @@ def test_a_verdict_of_one_kernel_that_the_next_may_turn_round_says_so(ratio: flo
 @pytest.mark.parametrize(("low", "high", "said"), [(30e-9, 39e-9, True), (30e-9, 41e-9, False), (90e-9, 99e-9, True)])
 def test_so_does_one_by_a_few_nanoseconds(low: float, high: float, said: bool) -> None:
     assert pair(low, high).of_this_kernel == pair(high, low).of_this_kernel == ((1,) if said else ())
-
-
-def test_where_it_reads_tensors_of_its_own_that_is_said_too() -> None:
-    plain = pair(1e-6, 1.02e-6)
-    base, other = plain.subjects
-    own = replace(plain, subjects=(base, replace(other, own_inputs=("u", "v"))))
-    (text,) = [doubt.text for doubt in doubts_of(own) if doubt.kind == "this-kernel"]
-    assert text.endswith("bmm reads its own `u` and `v`: let it read the tensors that mul reads.")
 
 
 def test_what_fewer_than_six_processes_assume_is_said() -> None:

@@ -146,7 +146,6 @@ class Subject:
         compiled_in_samples: how often it compiled while it was timed.
         recompiled: why, in words, each reason once.
         fell_back: why something of it was not compiled any more, in words; empty where all was, or nothing.
-        own_inputs: tensors and arrays that it reads where the baseline reads one as large in other memory.
         place: the engine that measured it; None for this process, or its fresh interpreters.
         trial: what a lever was seen to do besides; None where none was tried.
     """
@@ -178,7 +177,6 @@ class Subject:
     contention: Contention | None = None
     state: tuple[str, ...] = ()
     used_up: tuple[tuple[str, str], ...] = ()
-    own_inputs: tuple[str, ...] = ()
     place: EnginePlace | None = None
     trial: Trial | None = None
     compile_time: float = math.nan

@@ -266,11 +266,6 @@ def in_this_kernel(made: Comparison) -> Iterator[Doubt]:
         f"{row_names(made, rows)}: the difference may hold in this session only; memory addresses alone change a"
         f" ratio by up to {SPREAD * 100:.0f} %, or a call by {FEW_NS * 1e9:.0f} ns, rarely by more."
     )
-    for row in rows:
-        if own := made.subjects[row].own_inputs:
-            those = " and ".join(f"`{name}`" for name in own)
-            text += f" {row_name(made, row)} reads its own {those}: let it read the tensors that"
-            text += f" {row_name(made, made.base_row(row) or 0)} reads."
     yield Doubt("this-kernel", text, "To decide, measure in several processes: `--processes`.", {"rows": list(rows)})
 
 
