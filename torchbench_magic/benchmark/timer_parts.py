@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import dataclasses
 import gc
 import math
@@ -28,7 +27,6 @@ from torchbench_magic.counting.callgrind_file import Costs
 from torchbench_magic.counting.client import the_server
 from torchbench_magic.counting.count import Job, LibraryJob, count_instructions
 from torchbench_magic.counting.counts import stats_of
-from torchbench_magic.cpp.build import Meanwhile
 from torchbench_magic.cpp.run import Snippet, compile_snippet
 from torchbench_magic.errors import CountError, Interrupted, MissingTool, OptionError
 from torchbench_magic.process.contention import Clocks
@@ -165,11 +163,11 @@ class CPPTimer(torch_timer.CPPTimer):
         wall, cpu = self.compiled().timeit(number)
         return (cpu if self.clock == "cpu" else wall) / 1e9
 
-    def compiled(self, meanwhile: Meanwhile = contextlib.nullcontext) -> Snippet:
-        """The statement, compiled by the first call; ``meanwhile`` makes a context that is open beside the compiler."""
+    def compiled(self) -> Snippet:
+        """The statement, compiled by the first call."""
         if self._snippet is None:
             code, threads = (self._stmt, self._setup, self._global_setup), torch.get_num_threads()
-            self._snippet = compile_snippet(*code, threads=threads, meanwhile=meanwhile)
+            self._snippet = compile_snippet(*code, threads=threads)
         return self._snippet
 
 

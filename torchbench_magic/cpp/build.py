@@ -15,7 +15,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -474,16 +473,12 @@ def the_cache() -> Cache:
 # they do not declare is compiled anew with all that torch's templates include. And after a few snippets the headers are
 # precompiled (with GCC): that takes as long as two snippets and 460 MB, and a snippet a third of the time from then on.
 
-Meanwhile = Callable[[], AbstractContextManager[object]]
-
 _TICK = 0.05
 _OFTEN = 4
 """Snippets in the cache from which on headers are precompiled."""
 
 
-def build(
-    snips: Mapping[str, Snip], *, progress: Progress = NO_PROGRESS, meanwhile: Meanwhile = contextlib.nullcontext
-) -> dict[str, Path]:
+def build(snips: Mapping[str, Snip], *, progress: Progress = NO_PROGRESS) -> dict[str, Path]:
     """Compile each snippet that is not compiled yet; the libraries. Ctrl-C ends the compilers.
 
     It is heard while they run, not while they are started or what they made is put in place.
@@ -491,14 +486,13 @@ def build(
     Args:
         snips: name, for messages -> code.
         progress: told what is compiled.
-        meanwhile: makes a context that is open while compilers run; not used where everything is in the cache.
 
     Raises:
         MissingTool: no compiler.
         SnippetError: what does not compile, with the lines of the cell; no folder to keep it in.
     """
     with interrupts_held():
-        return _Builds(find_toolchain(), the_cache(), progress, meanwhile).build(snips)
+        return _Builds(find_toolchain(), the_cache(), progress).build(snips)
 
 
 @dataclass
@@ -516,8 +510,8 @@ class _Compile:
 
 
 class _Builds:
-    def __init__(self, toolchain: Toolchain, cache: Cache, progress: Progress, meanwhile: Meanwhile) -> None:
-        self._toolchain, self._cache, self._progress, self._meanwhile = toolchain, cache, progress, meanwhile
+    def __init__(self, toolchain: Toolchain, cache: Cache, progress: Progress) -> None:
+        self._toolchain, self._cache, self._progress = toolchain, cache, progress
         self._began = time.monotonic()
 
     def build(self, snips: Mapping[str, Snip]) -> dict[str, Path]:
@@ -535,9 +529,8 @@ class _Builds:
             else:
                 waiting.append(_Compile(len(waiting), [name], snip, "lean", targets["lean"]))
         if waiting:
-            with self._meanwhile():
-                self._prepare_headers()
-                found |= self._compile(waiting)
+            self._prepare_headers()
+            found |= self._compile(waiting)
             with contextlib.suppress(OSError):  # of a kernel that does the same
                 self._cache.prune()
         # in the order of the snippets, not in that of the compilers' ends

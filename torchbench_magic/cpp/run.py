@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from torchbench_magic.cell_body import Body
-from torchbench_magic.counting.client import starting_meanwhile
 from torchbench_magic.counting.count import LibraryJob
 from torchbench_magic.errors import OptionError, SnippetError
 from torchbench_magic.process.code import completed
 from torchbench_magic.process.contention import Clocks
 from torchbench_magic.process.device import choose_device
-from torchbench_magic.process.interrupts import NO_PROGRESS, HeardProgress, Progress, hear_interrupt, interrupts_held
+from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, hear_interrupt, interrupts_held
 from torchbench_magic.process.settings import measured_alone, preserved_state, set_threads
 from torchbench_magic.results import Doubt
 from torchbench_magic.timing.comparison import Comparison
@@ -36,7 +35,7 @@ from torchbench_magic.timing.timed_loop import Ended
 from torchbench_magic.timing.verdict import NEAR_LOOP
 from torchbench_magic.timing.watched_objects import WatchedObjects
 
-from .build import Meanwhile, Snip, build
+from .build import Snip, build
 
 # ---- muted_output ----------------------------------------------------------------------------------------------------
 # Where C++ prints to while it is timed: to nowhere. Thousands of calls would flood the notebook.
@@ -265,7 +264,6 @@ def compile_snippets(
     *,
     threads: int = 1,
     progress: Progress = NO_PROGRESS,
-    meanwhile: Meanwhile = contextlib.nullcontext,
 ) -> dict[str, Snippet]:
     """Compile what the cache does not hold, side by side, and call what is new once in a process of its own.
 
@@ -273,14 +271,13 @@ def compile_snippets(
         snips: name, for messages -> code.
         threads: of torch, for that first call.
         progress: told what is under way.
-        meanwhile: makes a context that is open while compilers run.
 
     Raises:
         MissingTool: no compiler; before anything else is done.
         SnippetError: code that does not compile (with the lines of the cell), or crashes.
     """
     made = {}
-    for name, library in build(snips, progress=progress, meanwhile=meanwhile).items():
+    for name, library in build(snips, progress=progress).items():
         try_out(name, library, threads, progress)
         snip = snips[name]
         code = (snip.stmt.source, snip.setup_text, snip.global_setup_text)
@@ -288,21 +285,14 @@ def compile_snippets(
     return made
 
 
-def compile_snippet(
-    stmt: str,
-    setup: str = "",
-    global_setup: str = "",
-    *,
-    threads: int = 1,
-    meanwhile: Meanwhile = contextlib.nullcontext,
-) -> Snippet:
+def compile_snippet(stmt: str, setup: str = "", global_setup: str = "", *, threads: int = 1) -> Snippet:
     """One snippet, from three texts with the meaning they have in torch's ``Timer(language="c++")``.
 
     Raises:
         MissingTool, SnippetError: as `compile_snippets`.
     """
     name = "the statement"
-    return compile_snippets({name: Snip.of(stmt, setup, global_setup)}, threads=threads, meanwhile=meanwhile)[name]
+    return compile_snippets({name: Snip.of(stmt, setup, global_setup)}, threads=threads)[name]
 
 
 # ---- snippet_bodies --------------------------------------------------------------------------------------------------
@@ -459,10 +449,7 @@ def _compared(task: SnippetTask) -> Comparison:
     choose_device(plan.device, set())  # one that is not there is said before anything is compiled
     threads = (plan.threads or (torch.get_num_threads(),))[0]
     snips = {name: Snip(body, task.setup, task.global_setup) for name, body in task.bodies.items()}
-    # The process that counts starts beside the compiler, not after it: the first count of a kernel waits for both.
-    counted, heard = task.counting is not None, HeardProgress(task.progress)
-    meanwhile = partial(starting_meanwhile, heard) if counted else contextlib.nullcontext
-    snippets = compile_snippets(snips, threads=threads, progress=task.progress, meanwhile=meanwhile)
+    snippets = compile_snippets(snips, threads=threads, progress=task.progress)
     with measured_alone(), preserved_state(), contextlib.closing(Silence()) as silence:
         code = SnippetBodies(task, snippets, silence)
         collected = Collected(task, lambda *_: code)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import timeit
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from torch.utils.benchmark.utils import timer as torch_timer
@@ -14,9 +13,7 @@ from torch.utils.benchmark.utils.timer import Language, timer
 from torchbench_magic.benchmark import timer_parts
 from torchbench_magic.benchmark.timer_parts import CPPTimer, check_calls, check_seconds, check_threads
 from torchbench_magic.counting import client_requests
-from torchbench_magic.counting.client import starting_meanwhile
 from torchbench_magic.counting.count import Job, LibraryJob
-from torchbench_magic.process.interrupts import HeardProgress
 from torchbench_magic.timing.plan import Processes
 
 if TYPE_CHECKING:
@@ -156,8 +153,6 @@ class Timer(torch_timer.Timer):
             return super().collect_callgrind(
                 number, repeats=repeats, collect_baseline=collect_baseline, retain_out_file=retain_out_file
             )
-        if isinstance(self._timer, CPPTimer):
-            self._timer.compiled(partial(starting_meanwhile, HeardProgress()))
         self._timeit(1)  # a faulty statement is told here, not by the counting process
         threads, is_cpp = self._task_spec.num_threads, self._language is Language.CPP
         job: Job | LibraryJob
