@@ -8,8 +8,7 @@ loads where only torch is installed, and the other way round.
 What is mended or more:
 
 - ``Timer.collect_callgrind`` takes a fraction of a second once its process is up, and any globals.
-- ``Timer(timer="cpu")`` and ``timer="device"`` choose a clock; ``Timer.compare([...])`` measures timers against each
-  other.
+- ``Timer(timer="cpu")`` and ``timer="device"`` choose a clock.
 - ``Compare`` survives missing descriptions and environments, keeps runs of unlike speed apart, has ``frame`` and
   ``to_markdown()`` and shows itself as a table in a notebook.
 - ``FuzzedParameter`` and the op fuzzers accept what torch documents (torch 2.13 refuses it).

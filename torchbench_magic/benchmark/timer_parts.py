@@ -1,20 +1,16 @@
-"""What stands behind `Timer`: arguments refused in one line, clocks, statements, C++, counts, `Timer.compare`."""
+"""What stands behind `Timer`: arguments refused in one line, clocks, C++, counts."""
 
 from __future__ import annotations
 
 import ast
 import dataclasses
-import gc
 import math
 import sys
 import textwrap
 import time
-import timeit
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from numbers import Integral, Real
-from types import MethodType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.utils.benchmark.utils import timer as torch_timer
@@ -28,15 +24,9 @@ from torchbench_magic.counting.client import the_server
 from torchbench_magic.counting.count import Job, LibraryJob, count_instructions
 from torchbench_magic.counting.counts import stats_of
 from torchbench_magic.cpp.run import Snippet, compile_snippet
-from torchbench_magic.errors import CountError, Interrupted, MissingTool, OptionError
-from torchbench_magic.process.contention import Clocks
-from torchbench_magic.process.interrupts import HeardProgress, interrupts_held, interrupts_let_through
-from torchbench_magic.process.settings import collector, preserved_state, set_threads
-from torchbench_magic.timing.comparison import Comparison
-from torchbench_magic.timing.plan import MOST, MOST_THREADS, Plan
-from torchbench_magic.timing.processes import compare_in_processes
-from torchbench_magic.timing.run import compare_bodies
-from torchbench_magic.timing.task import Task
+from torchbench_magic.errors import CountError, MissingTool, OptionError
+from torchbench_magic.process.interrupts import HeardProgress, interrupts_held
+from torchbench_magic.timing.plan import MOST, MOST_THREADS
 
 # ---- checked_arguments -----------------------------------------------------------------------------------------------
 # Arguments of `Timer` that cannot be, refused in one line: torch fails at them later, or measures without an end.
@@ -248,151 +238,3 @@ def _without_main(setup: str) -> tuple[str, dict[str, Any]]:
         found |= {alias.asname or alias.name: getattr(main, alias.name) for alias in node.names}
         tree.body.remove(node)
     return (ast.unparse(tree) if found else setup), found
-
-
-# ---- compare_timers --------------------------------------------------------------------------------------------------
-# ``Timer.compare``: several timers as the alternatives of one interleaved measurement.
-
-_PLAIN = (str, bytes, int, float, complex, bool, type(None), MethodType)
-_ABSENT = object()
-
-
-class Statement(Protocol):
-    """What is asked of a `Timer`, the class of ``utils/timer.py``."""
-
-    _task_spec: TaskSpec
-    _globals: dict[str, Any]
-    _clock: Any
-
-
-def compare_timers(timers: Sequence[Statement], kind: type[Any], **options: Any) -> Comparison:
-    """See ``Timer.compare``; ``kind`` is that ``Timer``.
-
-    Raises:
-        OptionError: timers that cannot be told apart or measured together.
-        Interrupted: on Ctrl-C; ``.partial`` holds what was measured, which may be all.
-    """
-    with interrupts_held() as held:
-        made = _compared(timers, kind, options)
-        if held.take():
-            raise Interrupted(made)
-    return made
-
-
-def _compared(timers: Sequence[Statement], kind: type[Any], options: Mapping[str, Any]) -> Comparison:
-    for timer in timers:
-        _check(timer, kind)
-    specs = [timer._task_spec for timer in timers]
-    if len(specs) < 2:
-        raise OptionError("Timer.compare: give two timers or more")
-    if len({spec.num_threads for spec in specs}) > 1:
-        raise OptionError("Timer.compare: give timers with one num_threads; thread counts are compared by %%timer -t")
-    names = _names(specs)
-    plan = Plan(
-        threads=(specs[0].num_threads,),
-        label=_common(specs, "label"),
-        sub_label=_common(specs, "sub_label"),
-        env=_common(specs, "env"),
-        **options,
-    )
-    plan, clocks = _clocked(timers, plan)
-    with preserved_state():
-        set_threads(specs[0].num_threads)
-        with collector(is_on=False):  # as timeit has it while setup runs
-            namespaces = _namespaces(timers)
-            plan = replace(plan, gc=gc.isenabled())
-        bodies = {name: Body(spec.stmt, f"<{name}>") for name, spec in zip(names, specs, strict=True)}
-        task = Task(bodies, namespace=_merged(specs, namespaces), plan=plan, clocks=clocks)
-        measured = compare_bodies(task) if plan.processes is None else compare_in_processes(task)
-    subjects = [
-        replace(subject, stmt=spec.stmt, setup=spec.setup)
-        for subject, spec in zip(measured.subjects, specs, strict=True)
-    ]
-    return replace(measured, subjects=tuple(subjects))
-
-
-def _check(timer: Any, kind: type[Any]) -> None:
-    if not isinstance(timer, kind):
-        raise OptionError(f"Timer.compare: {type(timer).__name__} is not a Timer of torchbench_magic.benchmark")
-    if timer._language is not torch_timer.Language.PYTHON:
-        raise OptionError("Timer.compare: measures statements of Python; %%timer --cpp compares those of C++")
-    if type(timer)._timer_cls is not timeit.Timer:
-        raise OptionError(f"Timer.compare: {type(timer).__name__} has a _timer_cls of its own, which it cannot use")
-
-
-def _names(specs: Sequence[TaskSpec]) -> list[str]:
-    """One name each: by the first field that tells them all apart."""
-    for field in ("description", "sub_label", "label", "env", "stmt"):
-        values = [getattr(spec, field) for spec in specs]
-        if all(values) and len(set(values)) == len(values):
-            return values
-    raise OptionError("Timer.compare: two timers have the same names and statement: give each a description")
-
-
-def _common(specs: Sequence[TaskSpec], field: str) -> str | None:
-    values = {getattr(spec, field) for spec in specs}
-    return values.pop() if len(values) == 1 else None
-
-
-def _clocked(timers: Sequence[Statement], plan: Plan) -> tuple[Plan, Clocks]:
-    """The plan and clocks that measure as the timers' own clock would."""
-    asked = {timer._clock for timer in timers}
-    if len(asked) > 1:
-        raise OptionError("Timer.compare: give timers with the same clock (their argument `timer`)")
-    clock: Any = asked.pop()
-    if clock in (torch_timer.timer, "wall"):
-        return plan, Clocks()
-    if clock in ("cpu", "device"):
-        return replace(plan, clock=clock), Clocks()
-    if clock in (timeit.default_timer, time.perf_counter):
-        return replace(plan, device="cpu"), Clocks()  # whoever says so does not want to wait for an accelerator
-    if plan.processes is not None:
-        raise OptionError("Timer.compare: a custom clock cannot be read in other processes: leave out processes")
-    return replace(plan, device="cpu"), Clocks(wall=lambda: round(clock() * 1e9))
-
-
-# ---- names -------------------------------------------------------------------------------------------------------
-
-
-def _namespaces(timers: Sequence[Statement]) -> list[dict[str, Any]]:
-    """What each statement finds: its globals, and what its setup makes of them. Equal setups run once."""
-    done: list[tuple[dict[str, Any], str, dict[str, Any]]] = []
-    found = []
-    for timer in timers:
-        given = CopyIfCallgrind.unwrap_all(timer._globals)
-        setup = timer._task_spec.setup
-        names = next((names for other, text, names in done if text == setup and _same(other, given)), None)
-        if names is None:
-            names = dict(given)
-            with interrupts_let_through():
-                exec(compile(setup, "<setup>", "exec", dont_inherit=True), names)
-            done.append((given, setup, names))
-        found.append(names)
-    return found
-
-
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(_equal(value, other[name]) for name, value in one.items())
-
-
-def _equal(one: Any, other: Any) -> bool:
-    return one is other or (type(one) is type(other) and isinstance(one, _PLAIN) and bool(one == other))
-
-
-def _merged(specs: Sequence[TaskSpec], namespaces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """All names in one namespace.
-
-    Raises:
-        OptionError: a name that a statement uses is another object, or none, for another statement that uses it.
-    """
-    found: dict[str, Any] = {}
-    for spec, names in zip(specs, namespaces, strict=True):
-        for name in {node.id for node in ast.walk(ast.parse(spec.stmt)) if isinstance(node, ast.Name)}:
-            value = names.get(name, _ABSENT)
-            if not _equal(found.setdefault(name, value), value):
-                raise OptionError(
-                    f"Timer.compare: `{name}` is a different object in each timer: pass one object through globals of"
-                    " all, or use two names"
-                )
-    shared = {name: value for names in namespaces for name, value in names.items()}  # what eval finds, too
-    return {name: value for name, value in (shared | found).items() if value is not _ABSENT}

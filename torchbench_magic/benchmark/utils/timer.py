@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import timeit
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from torch.utils.benchmark.utils import timer as torch_timer
@@ -14,10 +14,9 @@ from torchbench_magic.benchmark import timer_parts
 from torchbench_magic.benchmark.timer_parts import CPPTimer, check_calls, check_seconds, check_threads
 from torchbench_magic.counting import client_requests
 from torchbench_magic.counting.count import Job, LibraryJob
-from torchbench_magic.timing.plan import Processes
 
 if TYPE_CHECKING:
-    from torchbench_magic.timing.comparison import Comparison
+    pass
 
 __all__ = ["Timer", "timer", "Language"]
 
@@ -66,7 +65,6 @@ class Timer(torch_timer.Timer):
         language: Language | str = Language.PYTHON,
     ) -> None:
         check_threads(num_threads)
-        self._clock = timer
         names = (label, sub_label, description, env)
         super().__init__(stmt, setup, global_setup, timer_parts.clock_of(timer), globals, *names, num_threads, language)
         if self._language is Language.CPP:
@@ -168,46 +166,3 @@ class Timer(torch_timer.Timer):
             retain_out_file=retain_out_file,
         )
         return found[0] if repeats is None else found
-
-    @staticmethod
-    def compare(
-        timers: Sequence[Timer],
-        *,
-        min_run_time: float = 0.2,
-        max_run_time: float | None = None,
-        baseline: str | None = None,
-        margin: float = 0.01,
-        seed: int | None = None,
-        processes: Processes | None = None,
-    ) -> Comparison:
-        """Measure timers against each other in adjacent short blocks, in random order.
-
-        Two medians taken one after the other differ by what the machine did in between; here the ratio has an
-        interval and a verdict. Setup runs once; names are put back before each call, objects are not.
-
-        Args:
-            timers: two or more of Python, with one number of threads and one clock. Each is named by its description
-                (else by its sub_label, label, env or statement, whichever tells them apart).
-            min_run_time, max_run_time: seconds for each timer.
-            baseline: the name of the one that the others are compared to; None is the first.
-            margin: ratios within 1 +- margin are called the same.
-            seed: of the order of blocks.
-            processes: measure in so many fresh interpreters, and judge the ratios over them; see
-                `torchbench_magic.compare`. What the setups made here is sent there.
-
-        Returns:
-            A ``Comparison``, as of ``%%timer``.
-
-        Raises:
-            OptionError: timers that cannot be told apart or measured together.
-        """
-        return timer_parts.compare_timers(
-            timers,
-            Timer,
-            min_run_time=min_run_time,
-            max_run_time=max_run_time,
-            baseline=baseline,
-            margin=margin,
-            seed=seed,
-            processes=processes,
-        )
