@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import math
 import sys
 import textwrap
 import time
 from collections.abc import Callable, Mapping
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -46,18 +45,6 @@ def check_threads(num_threads: object) -> None:
         OptionError: no number of threads.
     """
     _check_whole("num_threads", num_threads, MOST_THREADS)
-
-
-def check_seconds(**given: object) -> None:
-    """Of seconds and shares by their names: NaN and infinity end no loop. None is none, and 0 is as torch has it.
-
-    Raises:
-        OptionError: the name, and what it takes.
-    """
-    for name, value in given.items():
-        is_real = isinstance(value, Real) and not isinstance(value, bool)
-        if value is not None and not (is_real and 0 <= float(value) < math.inf):  # type: ignore[arg-type]
-            raise OptionError(f"{name}: give a number of at least 0")
 
 
 def _check_whole(name: str, value: object, most: int) -> None:

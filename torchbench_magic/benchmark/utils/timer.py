@@ -5,13 +5,13 @@ from __future__ import annotations
 import timeit
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from torch.utils.benchmark.utils import timer as torch_timer
 from torch.utils.benchmark.utils.timer import Language, timer
 
 from torchbench_magic.benchmark import timer_parts
-from torchbench_magic.benchmark.timer_parts import CPPTimer, check_calls, check_seconds, check_threads
+from torchbench_magic.benchmark.timer_parts import CPPTimer, check_calls, check_threads
 from torchbench_magic.counting import client_requests
 from torchbench_magic.counting.count import Job, LibraryJob
 
@@ -71,44 +71,6 @@ class Timer(torch_timer.Timer):
             spec = self._task_spec
             self._timer = CPPTimer(spec.stmt, spec.setup, spec.global_setup, timeit.default_timer, {})
             self._timer.clock = "cpu" if timer == "cpu" else "wall"
-
-    def timeit(self, number: int = 1000000) -> Any:
-        """A ``Measurement`` of one block of ``number`` calls; see torch's.
-
-        Raises:
-            OptionError: ``number`` is no whole number from 1 on.
-        """
-        check_calls(number)
-        return super().timeit(number)
-
-    def blocked_autorange(
-        self, callback: Callable[[int, float], NoReturn] | None = None, min_run_time: float = 0.2
-    ) -> Any:
-        """A ``Measurement`` of blocks until ``min_run_time`` seconds are spent; see torch's.
-
-        Raises:
-            OptionError: seconds that are no number from 0 on.
-        """
-        check_seconds(min_run_time=min_run_time)
-        return super().blocked_autorange(callback, min_run_time)
-
-    def adaptive_autorange(
-        self,
-        threshold: float = 0.1,
-        *,
-        min_run_time: float = 0.01,
-        max_run_time: float = 10.0,
-        callback: Callable[[int, float], NoReturn] | None = None,
-    ) -> Any:
-        """A ``Measurement`` of blocks until IQR / median is below ``threshold``; see torch's.
-
-        Raises:
-            OptionError: seconds or a threshold that are no number from 0 on.
-        """
-        check_seconds(threshold=threshold, min_run_time=min_run_time, max_run_time=max_run_time)
-        return super().adaptive_autorange(
-            threshold, min_run_time=min_run_time, max_run_time=max_run_time, callback=callback
-        )
 
     def collect_callgrind(
         self,
