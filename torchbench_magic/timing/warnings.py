@@ -15,8 +15,7 @@ from torchbench_magic.process.contention import Contention, machine_doubts, mean
 from torchbench_magic.results import Doubt
 
 from .comparison import Comparison
-from .intervals import ALPHA
-from .process_ratios import FEW_NS, FEWEST, SPREAD, assumes_normal, least_processes
+from .process_ratios import FEW_NS, SPREAD
 from .samples import Subject, are_speeds, wall_over_cpu
 from .used_up import doubts_of_subjects
 from .verdict import CAUSES, VERDICTS, Void
@@ -116,7 +115,7 @@ def _why(made: Comparison, void: Void) -> str:
             " starting a block weighs differently on the two."
         )
     if void.cause == "few-processes":
-        return f"only {low:.0f} of {high:.0f} processes gave a usable ratio."
+        return f"{low:.0f} processes with a usable ratio are too few, at least {high:.0f} are needed."
     if void.cause == "few-rounds":
         return _few_rounds(made, void)
     if void.cause != "unsteady":
@@ -270,8 +269,7 @@ def in_this_kernel(made: Comparison) -> Iterator[Doubt]:
 
 
 def of_processes(made: Comparison) -> Iterator[Doubt]:
-    """The doubts of the rows that several processes measured."""
-    rows = [row for row in range(len(made.subjects)) if made.ratio_by_process(row)]
+    """That ratios of some processes were dropped."""
     void = [(row, process, cause) for row, process, cause in made.void_processes if made.is_over_processes(row)]
     if void:
         causes = [CAUSES[cause].said for cause, _ in Counter(cause for _, _, cause in void).most_common()]
@@ -280,20 +278,6 @@ def of_processes(made: Comparison) -> Iterator[Doubt]:
         text = f"The ratio of {row_names(made, concerned)} was dropped in {processes}: {', '.join(causes)}."
         text += " Up to two more processes replaced them."
         yield Doubt("void-process", text, "", {"rows": concerned, "processes": left})
-    few = [row for row in rows if len(made.ratio_by_process(row)) >= FEWEST and _assumes(made, row)]
-    if few:
-        counts = max(len(made.ratio_by_process(row)) for row in few)
-        text = f"{counts} processes: the interval assumes that their ratios are normally distributed."
-        need = least_processes(_comparisons(made))
-        yield Doubt("normal-processes", text, f"{need} need no such assumption (`--processes {need}`).", {"rows": few})
-
-
-def _comparisons(made: Comparison) -> int:
-    return max(made.family, 1)
-
-
-def _assumes(made: Comparison, row: int) -> bool:
-    return assumes_normal(len(made.ratio_by_process(row)), ALPHA / _comparisons(made))
 
 
 def compiled_meanwhile(made: Comparison) -> Iterator[Doubt]:
