@@ -44,7 +44,7 @@ def time_point(
         sent: a `SentTask` without variables, pickled.
         names: of `pack_names`.
         texts: file -> its text, of cells that the functions among them are of; `inspect.getsource` finds it.
-        point: (axes, sub_label, marks), pickled; empty where there is no point.
+        point: (axes, sub_label), pickled; empty where there is no point.
         folders: where modules beside the notebook are.
 
     Returns:
@@ -98,9 +98,9 @@ def _task(sent: bytes, names: bytes, point: bytes) -> Any:
     put_settings_of(asked)
     points = []
     if point:
-        axes, sub_label, marks = pickle.loads(point)
+        axes, sub_label = pickle.loads(point)
         make, made = found.pop(MAKE, None), _taken(found, AXIS)
-        points = [Point(made.copy if make is None else make, axes, sub_label, marks, make is not None)]
+        points = [Point(made.copy if make is None else make, axes, sub_label, make is not None)]
     local = _taken(found, LOCAL)
     return task_from(asked, found, local, points)
 

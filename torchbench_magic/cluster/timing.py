@@ -254,7 +254,7 @@ class SentPoints:
         """
         more = {**self._given, **self._made_by(point)}
         names = pack_names(self._codes, self._task.namespace, besides=more, way="make `{}` in the setup")
-        where = b"" if point is None else pickle.dumps((point.axes, point.sub_label, point.marks), protocol=5)
+        where = b"" if point is None else pickle.dumps((point.axes, point.sub_label), protocol=5)
         return names, where
 
     def _made_by(self, point: Point | None) -> Mapping[str, Any]:
