@@ -184,36 +184,6 @@ def _numpy_names(module: ast.Module) -> frozenset[str]:
     return frozenset(names)
 
 
-_WAIT_FOR_ONE = frozenset({"acquire", "exception", "get", "join", "result", "wait"})
-_HOW_LONG = frozenset({"block", "blocking", "timeout"})
-_WAIT_FOR_ALL = frozenset({"as_completed", "gather", "wait", "wait_all"})
-_OF_POOLS = frozenset({"imap", "imap_unordered", "map", "shutdown", "starmap"})
-_ENTERED = ("Condition", "Executor", "Lock", "Pool", "Semaphore")
-
-
-def may_wait_for_threads(place: StatementPlace) -> bool:
-    """Whether the text of a line shows what waits for other threads: a join, a lock, a queue, the result of a future.
-
-    A method that is handed nothing but how long to wait, so neither ``", ".join(names)`` nor ``settings.get(key)``; a
-    ``with`` that enters a lock or leaves a pool. Processes are waited for in the same words.
-    """
-    for statement in place.statements:
-        for item in statement.items if isinstance(statement, ast.With) else ():
-            entered = item.context_expr
-            if not isinstance(entered, ast.Call) or call_name(entered).endswith(_ENTERED):
-                return True
-    return any(_may_wait(call) for call in calls_in(place.head))
-
-
-def _may_wait(call: ast.Call) -> bool:
-    last, is_method = call_name(call).rpartition(".")[2], isinstance(call.func, ast.Attribute)
-    if last in _WAIT_FOR_ALL or (is_method and last in _OF_POOLS):
-        return True
-    if not is_method or last not in _WAIT_FOR_ONE or any(each.arg not in _HOW_LONG for each in call.keywords):
-        return False
-    return all(isinstance(each, ast.Constant) and not isinstance(each.value, str | bytes) for each in call.args)
-
-
 # ---- library_calls ---------------------------------------------------------------------------------------------------
 # Which library a line calls, so that its lines can be opened: what the text names is looked up, nothing is run.
 
