@@ -379,10 +379,6 @@ class RecordedRun:
         of them."""
         return () if self._callers is None else tuple(self._callers.running_above(wanted))
 
-    def prepare(self) -> None:
-        """Let the profiler get ready ahead of its start."""
-        self._kineto.prepare()
-
     def __enter__(self) -> Self:
         import torch
 
