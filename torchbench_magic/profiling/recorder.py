@@ -30,7 +30,7 @@ from torchbench_magic.profiling.loops.spans import marking
 from torchbench_magic.profiling.memory.tracemalloc_record import HostMemory
 from torchbench_magic.profiling.python import record
 from torchbench_magic.profiling.python.record import PythonSampler, SampleRecord
-from torchbench_magic.profiling.workers.record import WorkerRecord, Workers
+from torchbench_magic.profiling.workers.record import Workers, WorkerSeconds
 from torchbench_magic.timing.plan import MOST, MOST_THREADS
 
 from . import kineto
@@ -363,7 +363,7 @@ class RecordedRun:
         self._threads, self._undone = options.threads, contextlib.ExitStack()
         self.host = host
         self.modules = ModuleRecord()
-        self.workers = WorkerRecord({}, {})
+        self.workers: WorkerSeconds = {}
         self._workers = Workers()
         self.compiled: tuple[dynamo.CompiledFrame, ...] = ()
         self.unseen: Exception | None = None
