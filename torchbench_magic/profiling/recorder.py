@@ -176,8 +176,7 @@ def choose_line_source(
 ) -> LineSource:
     """``sys.monitoring`` from Python 3.12 on, ``sys.settrace`` before; none where another tool holds the hook.
 
-    From ``limit`` events of a thread on it is followed by calls and returns only. ``now`` is asked once an event, on
-    its thread.
+    Of each thread about ``limit`` events are recorded. ``now`` is asked once an event, on its thread.
     """
     if hasattr(sys, "monitoring"):
         from .line_events import MonitoringSource, free_tool

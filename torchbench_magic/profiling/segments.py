@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 
@@ -15,7 +15,7 @@ from torchbench_magic.arrays import Ints
 from torchbench_magic.process.dynamo import is_compiled
 
 from .file_texts import Statements
-from .line_events import LEAVE, RESUMED, SOMEWHERE, SUSPEND, Stream, entered_code
+from .line_events import LEAVE, RESUMED, SUSPEND, Stream, entered_code
 
 NO_LINE = -1
 _INLINE = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})  # 3.11 gives them their own frame
@@ -124,11 +124,6 @@ def _read_code(code: CodeType, statements: Statements) -> _Code:
     return _Code(line, counts_entry, not inline, statements, is_part)
 
 
-def _somewhere(code: int, base: int, notes: Sequence[_Code], child: Callable[[int, int, int], int]) -> int:
-    """The node of a frame whose line is not known."""
-    return child(base, code, notes[code].definition) if code != NO_LINE and notes[code].definition else base
-
-
 @dataclass(frozen=True)
 class Codes:
     """What is known of the code whose marks are followed.
@@ -146,17 +141,16 @@ class Codes:
     moved: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
 
 
-def replay(stream: Stream, thread: int, codes: Codes, tree: LineTree, *, ends_blind: bool = False) -> Segments:
+def replay(stream: Stream, thread: int, codes: Codes, tree: LineTree, *, blind_from: int = 0) -> Segments:
     """Follow the marks of one thread with a stack of frames.
 
     ``calls`` of a node counts runs of its line: again and again in a loop, but once for a statement over several
     lines, and once for a comprehension or a loop written on one line. A ``def`` line counts its definition and
     each call. The lines of ``codes.suspends`` (codes with a top-level await) stay active while their frame is
-    suspended: what other tasks do in the meantime stands below the awaiting line. ``ends_blind``: nobody saw what
-    came after the last mark, so it stands on no line. After a mark SOMEWHERE no lines were written any more: what
-    runs in a function stands on its ``def`` line, what runs in a module on the line that called it. Code that
-    ``torch.compile`` made stands on the ``def`` line of its function too, or on the line that broke the graph: the
-    lines of a function are one piece then.
+    suspended: what other tasks do in the meantime stands below the awaiting line. ``blind_from``: Unix ns
+    from which on, after the last mark, nobody saw what ran (0: never); it stands on no line. Code that
+    ``torch.compile`` made stands on the ``def`` line of its function, or on the line that broke the graph: the lines of
+    a function are one piece then.
     """
     known_of, suspends = codes.statements, codes.suspends
     notes = [_read_code(each, known_of.get(each.co_filename, Statements())) for each in codes.objects]
@@ -175,7 +169,7 @@ def replay(stream: Stream, thread: int, codes: Codes, tree: LineTree, *, ends_bl
     note_node, note_count = nodes.append, counted.append
     code, base, here = NO_LINE, root, root  # code of the frame, node of its caller, node now
     last, statement, ran = 0, 0, set[int]()  # last line, statement of it if long, lines of it that ran
-    deepest, before, is_full = root, LEAVE, False
+    deepest, before = root, LEAVE
     stepped = False
     marks = events[:, 1].tolist()
     for mark in _moved(marks, codes.moved) if codes.moved else marks:
@@ -189,11 +183,7 @@ def replay(stream: Stream, thread: int, codes: Codes, tree: LineTree, *, ends_bl
         if stepped:
             ran, stepped = {last}, False
         steps = no_steps
-        if mark == SOMEWHERE or (is_full and mark > RESUMED):
-            if mark > RESUMED and notes[code].counts_entry:
-                calls[here] -= 1
-            is_full, here = True, _somewhere(code, base, notes, child)
-        elif mark > 0 and notes[code].is_compiled:
+        if mark > 0 and notes[code].is_compiled:
             here = child(base, code, notes[code].definition)
         elif mark > 0:
             resumed = mark >= RESUMED
@@ -237,8 +227,6 @@ def replay(stream: Stream, thread: int, codes: Codes, tree: LineTree, *, ends_bl
                 last = ended_on  # a trailing expression is code of its own, on the same line or not
                 if left in suspends:
                     here = deepest if mark == SUSPEND else root
-            elif is_full:
-                here = _somewhere(code, base, notes, child)
         else:
             stack.append((code, base, here, last, statement, ran, of_frame))
             code = entered_code(mark)
@@ -256,8 +244,8 @@ def replay(stream: Stream, thread: int, codes: Codes, tree: LineTree, *, ends_bl
         note_node(here)
         note_count(calls[here])
     starts, depths = events[:, 0], _depths(events[:, 1])
-    if ends_blind and nodes:
-        starts = np.append(starts, starts[-1])
+    if blind_from and nodes:
+        starts = np.append(starts, max(starts[-1], blind_from))
         nodes.append(root)
         depths = np.append(depths, 0)
         counted.append(0)

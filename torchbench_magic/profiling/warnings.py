@@ -351,15 +351,13 @@ def _dropped(dropped: Dropped, options: ProfileOptions) -> Doubt | None:
 
 
 def _lines_cut(run: RecordedRun, options: ProfileOptions) -> Doubt | None:
-    full = run.record.full
-    if not full:
+    if not run.record.full:
         return None
-    after = max(0.0, (full - run.begin) / 1e9)
+    after = max(0.0, (min(run.record.full.values()) - run.begin) / 1e9)
     return Doubt(
         "lines-cut",
-        f"More than --max-events {units.count(options.max_events)} line events: from {seconds_text(after)} on what "
-        "runs in a function counts on its `def` line, and what runs at the top of a cell on no line. Times per op are "
-        "valid.",
+        f"More than --max-events {units.count(options.max_events)} line events of a thread: from "
+        f"{seconds_text(after)} on what it runs is on no line. Times per op are valid.",
         "Profile fewer steps (`--schedule`, `--steps`), or raise `--max-events`.",
         {"after": after},
     )
