@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
@@ -97,10 +96,6 @@ class Segments:
         return np.bincount(halves, minlength=nodes) / 2, np.bincount(before[begins], minlength=nodes) / 1.0
 
 
-_Steps = dict[tuple[int, int], int]
-"""Of one frame: (line before, line) -> node, where a line simply ran once more."""
-
-
 @dataclass(frozen=True)
 class _Code:
     """What the replay needs to know of one code object."""
@@ -160,29 +155,13 @@ def replay(stream: Stream, thread: int, codes: Codes, tree: LineTree, *, blind_f
     calls, child = tree.calls, tree.child
     nodes: list[int] = []
     counted: list[int] = []  # calls of the node, with those of the event
-    stack: list[tuple[int, int, int, int, int, set[int], _Steps]] = []
-    # Most events are a line of its own that runs after another one of the same frame, as it did in the pass before:
-    # such a step is looked up instead of being worked out. No steps: what came before matters to the next event.
-    steps_of: defaultdict[tuple[int, int], _Steps] = defaultdict(dict)
-    no_steps: _Steps = {}
-    steps = of_frame = no_steps
+    stack: list[tuple[int, int, int, int, int, set[int]]] = []
     note_node, note_count = nodes.append, counted.append
     code, base, here = NO_LINE, root, root  # code of the frame, node of its caller, node now
     last, statement, ran = 0, 0, set[int]()  # last line, statement of it if long, lines of it that ran
     deepest, before = root, LEAVE
-    stepped = False
     marks = events[:, 1].tolist()
     for mark in _moved(marks, codes.moved) if codes.moved else marks:
-        known = steps.get((last, mark))
-        if known is not None:
-            here, last, before, stepped = known, mark, mark, True
-            calls[here] = ran_now = calls[here] + 1
-            note_node(here)
-            note_count(ran_now)
-            continue
-        if stepped:
-            ran, stepped = {last}, False
-        steps = no_steps
         if mark > 0 and notes[code].is_compiled:
             here = child(base, code, notes[code].definition)
         elif mark > 0:
@@ -204,11 +183,7 @@ def replay(stream: Stream, thread: int, codes: Codes, tree: LineTree, *, blind_f
                 elif line != last and not line < last <= text.with_end.get(line, 0):
                     calls[here] += 1
                     ran = {line}
-                    if not first:
-                        of_frame[last, line] = here
                 statement = first
-                if not first:
-                    steps = of_frame
             elif stack and not resumed and notes[code].is_part:
                 first = notes[code].text.first.get(line, 0)
                 if first and first == stack[-1][4] and line not in stack[-1][5] | ran:
@@ -220,24 +195,18 @@ def replay(stream: Stream, thread: int, codes: Codes, tree: LineTree, *, blind_f
                 deepest = here  # of frames that suspend together the innermost comes first
             left, ended_on = code, last
             if stack:
-                code, base, here, last, statement, ran, of_frame = stack.pop()
-                if not statement:
-                    steps = of_frame
+                code, base, here, last, statement, ran = stack.pop()
             if not stack:
                 last = ended_on  # a trailing expression is code of its own, on the same line or not
                 if left in suspends:
                     here = deepest if mark == SUSPEND else root
         else:
-            stack.append((code, base, here, last, statement, ran, of_frame))
+            stack.append((code, base, here, last, statement, ran))
             code = entered_code(mark)
             note = notes[code]
             base = root if code in suspends and len(stack) == 1 else here
             last, statement, ran = note.definition or last * (len(stack) == 1), 0, set()
-            of_frame = steps_of[base, code]
-            here = base
-            if note.definition:
-                here = child(base, code, note.definition)
-                steps = of_frame
+            here = child(base, code, note.definition) if note.definition else base
             if note.counts_entry:
                 calls[here] += 1
         before = mark
