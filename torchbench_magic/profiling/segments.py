@@ -286,34 +286,9 @@ class Nesting:
 def nest(start: Ints, end: Ints) -> Nesting:
     """Nest intervals of one thread that are sorted by (start, -end).
 
-    Ops of a thread nest properly, and then numpy does it: the innermost op after any start or end is the one that
-    started last at the depth then reached. Ranges of interleaved tasks need not; they are nested one by one, and
-    one that ends after the one it started in ends with it.
+    Ops of a thread nest properly. Ranges of interleaved tasks need not: one that ends after the one it started in ends
+    with it.
     """
-    lasting = np.flatnonzero(end > start)
-    count = len(lasting)
-    if not count:
-        return Nesting(np.full(len(start), -1, dtype=np.int64), lasting, lasting)
-    # at one moment ends come before starts, inner ends before outer ones, outer starts before inner ones
-    moments = np.concatenate([end[lasting][::-1], start[lasting]])
-    order = np.argsort(moments, kind="stable")
-    starts = order >= count
-    depth = np.cumsum(np.where(starts, 1, -1))
-    by_depth = np.argsort(depth.astype(np.int16) if depth.max() < 2**15 else depth, kind="stable")  # radix sort
-    latest = np.maximum.accumulate(np.where(starts[by_depth], np.arange(2 * count), 0))
-    top = np.empty(2 * count, dtype=np.int64)
-    top[by_depth] = (order - count)[by_depth][latest]  # a depth above 0 is first reached by a start
-    top[depth == 0] = -1
-    before = np.append(-1, top[:-1])
-    if (before[~starts] != (count - 1 - order)[~starts]).any():
-        return _nest_one_by_one(start, end)
-    time, running = moments[order], np.append(lasting, -1)[top]
-    parent = np.append(running, -1)[np.searchsorted(time, start, side="right") - 1]  # right for those of no length
-    parent[lasting[(order - count)[starts]]] = np.append(lasting, -1)[before[starts]]
-    return Nesting(parent, time, running)
-
-
-def _nest_one_by_one(start: Ints, end: Ints) -> Nesting:
     parents: list[int] = []
     times: list[int] = []
     tops: list[int] = []
