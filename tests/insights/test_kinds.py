@@ -395,11 +395,10 @@ def test_nothing_is_said_of_time_that_may_be_waiting(line: str) -> None:
     assert not loop(line, MAKES_TENSORS).insights
 
 
-@pytest.mark.parametrize("kind", ["waits", "waits-for-threads"])
 @pytest.mark.parametrize("line", ["y = torch.tensor(values)", "n = np.argwhere(x.numpy() > 2)"])
-def test_nothing_is_said_of_a_line_that_is_known_to_wait(line: str, kind: str) -> None:
-    waits = Doubt(kind, "It waits.", facts={"source_id": SOURCE, "line": 3})
-    elsewhere = Doubt(kind, "It waits.", facts={"source_id": SOURCE, "line": 4})
+def test_nothing_is_said_of_a_line_that_is_known_to_wait(line: str) -> None:
+    waits = Doubt("waits", "It waits.", facts={"source_id": SOURCE, "line": 3})
+    elsewhere = Doubt("waits", "It waits.", facts={"source_id": SOURCE, "line": 4})
     assert not loop(line, MAKES_TENSORS, warnings=[waits]).insights
     assert loop(line, MAKES_TENSORS, warnings=[elsewhere]).insights
 

@@ -150,7 +150,7 @@ def test_an_interrupt_at_any_line_of_loading_or_unloading_leaves_neither_half_do
         return {*shell.magics_manager.magics["cell"]} & {"timer", "tprofile", "tcompare"}
 
     def looking() -> int:
-        return sum("_look_at_files" in str(each) for each in shell.events.callbacks["pre_run_cell"])
+        return sum("_note_cell" in str(each) for each in shell.events.callbacks["pre_run_cell"])
 
     manager, folder = shell.extension_manager, PACKAGE / "notebook"
     for loads, way in ((False, manager.unload_extension), (True, manager.load_extension)):

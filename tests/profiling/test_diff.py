@@ -187,8 +187,8 @@ def test_what_the_code_read_is_compared_and_what_was_not_recorded_is_said() -> N
 
 
 def test_what_spoils_the_figures_of_one_of_the_two_is_said_of_the_comparison_once() -> None:
-    busy = [Doubt("busy", "Busy machine."), Doubt("text-older", "The old code ran.")]
+    busy = [Doubt("busy", "Busy machine."), Doubt("text-unknown", "It has changed.")]
     diff = ProfileDiff(profiled(BEFORE, TIMES), profiled(BEFORE, TIMES, warnings=busy))
     assert [(each.kind, each.text) for each in diff.warnings] == [("busy", "other: Busy machine.")]
     kinds = [each["kind"] for each in diff.lines.attrs["doubts"]]
-    assert kinds == ["busy", "text-older"]
+    assert kinds == ["busy", "text-unknown"]

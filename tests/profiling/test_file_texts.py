@@ -24,7 +24,6 @@ from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.errors import OptionError
 from torchbench_magic.process.code import compile_body
 from torchbench_magic.profiling.file_texts import (
-    FileTexts,
     RecordedFiles,
     Statements,
     read_statements,
@@ -74,10 +73,6 @@ class Edited:
         Path(importlib.util.cache_from_source(str(self.file))).unlink(missing_ok=True)  # of the same second
         importlib.reload(self.module)
 
-    def seen(self) -> None:
-        """As the extension does after each cell."""
-        FileTexts(lambda file: file == str(self.file)).look()
-
     def profiled(self, text: str, /, **names: Any) -> Profile:
         cell = CellText.of(text, "<edited>", 3)
         linecache.cache["<edited>"] = (len(text), None, text.splitlines(True), "<edited>")
@@ -120,29 +115,18 @@ def test_after_a_reload_the_text_is_the_one_that_ran_whatever_linecache_holds(ed
     assert kinds(made) == []
 
 
-def test_a_function_kept_from_before_a_reload_stands_beside_its_old_text(edited: Edited) -> None:
-    edited.seen()
+def test_a_function_kept_from_before_a_reload_has_no_text(edited: Edited) -> None:
     kept = edited.module.f
     edited.write("import torch\n\n\n# a new line\ndef f(x):\n    return x.log()\n")
     edited.reload()
     made = edited.profiled("m.f(x)\nkept(x)", kept=kept)
     assert beside(made, "log") == ["6 return x.log()"]
-    assert beside(made, "exp") == ["5 y = x.exp()  # the old f"]
+    assert beside(made, "exp") == ["5 "]
     assert len({made.ops[made.ops["op"] == op]["source_id"].item() for op in ("aten::log", "aten::exp")}) == 2
-    assert kinds(made) == ["text-older"]
-    assert "`f`" in made.warnings[-1].text
-    assert "older text" in str(made)
+    assert kinds(made) == ["text-unknown"]
 
 
-def test_a_file_edited_and_not_reloaded_shows_what_ran_if_it_was_seen(edited: Edited) -> None:
-    edited.seen()
-    edited.write(OLD.replace("x.exp()  # the old f", "x.log()  # the new f"))
-    made = edited.profiled("m.f(x)\nm.g(x)")
-    assert beside(made, "exp") == ["5 y = x.exp()  # the old f"]
-    assert kinds(made) == ["text-older"]
-
-
-def test_a_text_that_nobody_saw_is_not_made_up(edited: Edited) -> None:
+def test_the_text_of_code_that_was_edited_since_is_not_made_up(edited: Edited) -> None:
     edited.write(OLD.replace("x.exp()  # the old f", "x.log()  # the new f"))
     made = edited.profiled("m.f(x)\nm.g(x)")
     assert beside(made, "exp") == ["5 "], "no line of the new text is given for what the old one did"
@@ -166,22 +150,7 @@ def test_functions_that_only_moved_stand_where_they_are_now(edited: Edited) -> N
     assert {line: int(calls[line]) for line in (13, 14, 15)} == {13: 1, 14: 1, 15: 1}
 
 
-def test_a_file_saved_in_the_middle_of_the_run_leaves_the_text_that_ran(edited: Edited) -> None:
-    text = OLD.replace("x.exp()  # the old f", "x.log()")
-    made = edited.profiled("m.f(x)\nopen(m.__file__, 'w').write(text)\nm.f(x)", text=text)
-    assert beside(made, "exp") == ["5 y = x.exp()  # the old f"]
-    assert kinds(made) == ["text-older"]
-
-
-def test_a_deleted_file_that_was_seen_keeps_its_text(edited: Edited) -> None:
-    edited.seen()
-    edited.file.unlink()
-    made = edited.profiled("m.f(x)")
-    assert beside(made, "exp") == ["5 y = x.exp()  # the old f"]
-    assert kinds(made) == []
-
-
-def test_a_deleted_file_that_was_not_seen_is_said_to_be_unreadable(edited: Edited) -> None:
+def test_a_deleted_file_is_said_to_be_unreadable(edited: Edited) -> None:
     edited.file.unlink()
     made = edited.profiled("m.f(x)")
     assert beside(made, "exp") == ["5 "]
@@ -263,20 +232,6 @@ def test_of_methods_alike_that_autoreload_patched_it_is_not_known_which_one_ran(
 def test_code_that_an_import_hook_changed_is_taken_as_its_file_has_it() -> None:
     made = profile(lambda: torch.ones(3).exp())  # pytest rewrites this file
     assert kinds(made) == []
-
-
-def test_a_file_is_read_once_and_again_when_it_changes(edited: Edited, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchbench_magic.profiling import file_texts
-
-    read: list[str] = []
-    monkeypatch.setattr(file_texts, "_keep", read.append)
-    texts = FileTexts(lambda file: file == str(edited.file))
-    texts.look()
-    texts.look()
-    assert read == [str(edited.file)]
-    edited.write(OLD + "\n# more\n")
-    texts.look()
-    assert read == [str(edited.file)] * 2
 
 
 # ==== scope ===========================================================================================================

@@ -59,7 +59,7 @@ def row(outcome: Outcome, line: int, thread: int = 0) -> Any:
     return found
 
 
-_BY_CHANCE = ("profiler-cost", "waits", "waits-for-threads")
+_BY_CHANCE = ("profiler-cost", "waits")
 
 
 def kinds(outcome: Outcome) -> list[str]:

@@ -28,7 +28,6 @@ from torchbench_magic.profiling.line_events import LEAVE, entered
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.recorder import RecordedRun
 from torchbench_magic.profiling.schema import LINE_COLUMNS, frame_of
-from torchbench_magic.profiling.sources import may_wait_for_threads, place_in
 from torchbench_magic.profiling.trace import Source
 from torchbench_magic.profiling.view import document
 from torchbench_magic.profiling.warnings import doubts_of_load, worked_on
@@ -250,78 +249,27 @@ def all_of_it(run: RecordedRun) -> int:
     return run.end - run.begin
 
 
-def waited_for(text: str, **names: Any) -> tuple[list[Any], Any]:
+def waiting_lines(text: str, **names: Any) -> tuple[list[Any], Any]:
     given = {"torch": torch, "threading": threading, "time": time, "x": torch.ones(3000), "go": threading.Event()}
     found = profiled(text, given | names).profile
-    return [doubt for doubt in found.warnings if doubt.kind == "waits-for-threads"], found
+    return [doubt for doubt in found.warnings if doubt.kind == "waits"], found
 
 
 @pytest.mark.usefixtures("any_share")
-def test_a_line_that_joins_a_thread_waits_for_it_and_its_torch_work_is_named() -> None:
-    (said,), found = waited_for(JOINED)
-    assert said.text.startswith("In[7]:7 waits for thread mine, ")
-    assert "its torch work is at In[7]:4 (" in said.text
-    assert 0 < said.facts["waited"] <= found.wall_time
-    assert ", waiting for thread mine, whose torch work is at In[7]:4" in plain(document(found).sentence)
-
-
-BESIDE = JOINED.replace("go.set(); t.join()", "go.set(); time.sleep(3 * (time.perf_counter() - began))")
-"""It sleeps for half as long again as the thread works, and looks for no end of it."""
-
-
-@pytest.mark.usefixtures("any_share")
-def test_a_line_that_sleeps_beside_a_thread_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beside_a_line_that_waits_stands_the_torch_work_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     set_load(monkeypatch, 0.0)
-    said, found = waited_for(BESIDE)
-    assert said == []
-    (said,) = (doubt for doubt in found.warnings if doubt.kind == "waits")
+    (said,), found = waiting_lines(JOINED)
     assert said.text.startswith("In[7]:7 waits, at least ")
     assert "Meanwhile thread mine computed: its torch work is at In[7]:4 (" in said.text
-    sentence = plain(document(found).sentence)
-    assert "waiting for" not in sentence
-    assert " of it waiting, beside thread mine, whose torch work is at In[7]:4" in sentence
-
-
-@pytest.mark.parametrize(
-    ("line", "may"),
-    [
-        ("t.join()", True),
-        ("[t.join(timeout=3) for t in ts]", True),
-        ("y = pool.submit(f, x).result()", True),
-        ("item = q.get(True, 3)", True),
-        ("lock.acquire(); f(x)", True),
-        ("for each in as_completed(futures): pass", True),
-        ("out = list(pool.map(f, xs))", True),
-        ("with lock: f(x)", True),
-        ("with ThreadPoolExecutor(2) as pool: pool.submit(f)", True),
-        ("time.sleep(3)", False),
-        ("subprocess.run(['sleep', '3'])", False),
-        ("y = requests.get(url)", False),
-        ("n = settings.get(key)", False),
-        ("s = ', '.join(names)", False),
-        ("p = os.path.join(a, b)", False),
-        ("with torch.no_grad(): f(x)", False),
-        ("with open(path) as file: s = file.read()", False),
-        ("out = list(map(f, xs))", False),
-        ("f(x)", False),
-    ],
-)
-def test_what_the_text_of_a_line_shows_of_waiting_for_threads(line: str, may: bool) -> None:
-    place = place_in(Source("s", "<cell>", f"x = 1\n{line}\n", cell=7), 2)
-    assert place is not None
-    assert may_wait_for_threads(place) is may
+    assert 0 < said.facts["waited"] <= found.wall_time
+    assert " of it waiting, beside thread mine, whose torch work is at In[7]:4" in plain(document(found).sentence)
 
 
 def test_a_line_that_computes_beside_a_thread_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     set_own_cpu(monkeypatch, all_of_it)
-    said, found = waited_for(JOINED)
+    said, found = waiting_lines(JOINED)
     assert said == []
     assert "waiting" not in plain(document(found).sentence)
-
-
-def test_a_line_that_sleeps_and_no_thread_that_works_waits_for_none() -> None:
-    said, _ = waited_for("time.sleep(0.01)\ny = x.sin()\n")
-    assert said == []
 
 
 def set_load(monkeypatch: pytest.MonkeyPatch, waited: float | None) -> None:
@@ -331,15 +279,10 @@ def set_load(monkeypatch: pytest.MonkeyPatch, waited: float | None) -> None:
     monkeypatch.setattr(RecordedRun, "own_waited", property(lambda run: own))
 
 
-def waits_for_something(text: str) -> tuple[list[Any], Any]:
-    _, found = waited_for(text)
-    return [doubt for doubt in found.warnings if doubt.kind == "waits"], found
-
-
 @pytest.mark.usefixtures("any_share")
 def test_a_line_that_sleeps_is_not_called_python(monkeypatch: pytest.MonkeyPatch) -> None:
     set_load(monkeypatch, 0.0)
-    (said,), found = waits_for_something("time.sleep(0.05)\n")
+    (said,), found = waiting_lines("time.sleep(0.05)\n")
     assert said.text.startswith("In[7]:1 waits, at least ")
     assert 0.05 <= float(str(said.facts["waited"])) <= found.wall_time
     sentence = plain(document(found).sentence)
@@ -350,7 +293,7 @@ def test_a_line_that_sleeps_is_not_called_python(monkeypatch: pytest.MonkeyPatch
 def test_a_line_that_computes_outside_torch_is_not_said_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     set_load(monkeypatch, 0.0)
     set_own_cpu(monkeypatch, all_of_it)
-    said, found = waits_for_something("total = sum(range(30_000))\n")
+    said, found = waiting_lines("total = sum(range(30_000))\n")
     assert said == []
     assert "waiting" not in plain(document(found).sentence)
 
@@ -361,7 +304,7 @@ def test_where_it_may_have_waited_for_a_core_it_is_not_said_to_sleep(
     monkeypatch: pytest.MonkeyPatch, waited: float | None
 ) -> None:
     set_load(monkeypatch, waited)
-    said, found = waits_for_something("time.sleep(0.01)\n")
+    said, found = waiting_lines("time.sleep(0.01)\n")
     assert said == []
     assert "waiting" not in plain(document(found).sentence)
 
@@ -372,7 +315,7 @@ def test_that_other_threads_waited_for_a_core_does_not_hide_that_this_one_sleeps
 ) -> None:
     set_load(monkeypatch, 5.0)
     monkeypatch.setattr(RecordedRun, "own_waited", property(lambda run: 0.0))
-    (said,), _ = waits_for_something("time.sleep(0.01)\n")
+    (said,), _ = waiting_lines("time.sleep(0.01)\n")
     assert said.text.startswith("In[7]:1 waits, at least ")
 
 
@@ -399,11 +342,12 @@ def test_with_samples_the_waiting_of_the_line_is_known_though_the_thread_compute
 
 
 @pytest.mark.usefixtures("any_share")
-def test_several_threads_are_counted() -> None:
+def test_several_threads_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_load(monkeypatch, 0.0)
     text = JOINED.replace("t = ", "ts = [").replace('name="mine")', 'name="mine") for _ in range(2)]')
     text = text.replace("t.start()", "[t.start() for t in ts]").replace("t.join()", "[t.join() for t in ts]")
-    (said,), _ = waited_for(text)
-    assert "waits for 2 threads (mine, …)" in said.text
+    (said,), _ = waiting_lines(text)
+    assert "Meanwhile 2 threads (mine, …) computed: most of their" in said.text
 
 
 # ---- which shares decide: on times that are made ----------------------------------------------------------------
@@ -417,22 +361,19 @@ def decided(
     waits_from: int = 50,
     in_op: int = 0,
     own_waited: float = 0.0,
-    from_ms: int = 52,
-    says: str = "t.join()",
 ) -> str:
-    """The kind of what is said of 100 ms: a line in torch until ``waits_from``, then one that is not, to 95 ms.
+    """What is said of 100 ms: a line in torch until ``waits_from``, then one that is not, to 95 ms.
 
     Args:
-        in_op: ms for which a thread of Python's is in an op meanwhile, from ``from_ms`` on.
-        says: the text of the line.
+        in_op: ms for which a thread of Python's is in an op meanwhile.
     """
     ops = [{"name": "mm", "start": 0, "end": waits_from * MS}]
-    within = {"start": from_ms * MS, "end": (from_ms + in_op) * MS}
+    within = {"start": 52 * MS, "end": (52 + in_op) * MS}
     ops += [{"name": "sin", **within, "native": WORKER, "tid": 2}] if in_op else []
     record = stream((0, entered(BODY)), (0, 1), (waits_from * MS, 2), (95 * MS, LEAVE))
     other = stream((0, entered(BODY)), (0, 1), (99 * MS, LEAVE), native=WORKER)
     given = joined(events(*ops), record, other, natives=(MAIN, WORKER), end=100 * MS)
-    source = Source("s", "<cell>", f"y = x @ x\n{says}\n", cell=7)
+    source = Source("s", "<cell>", "y = x @ x\nt.join()\n", cell=7)
     run: Any = SimpleNamespace(
         samples=None,
         own_cpu=own_cpu * MS,
@@ -441,7 +382,7 @@ def decided(
         record=SimpleNamespace(streams=()),
     )
     said = warnings.waits_of_a_line(run, given, {CODES[BODY].co_filename: source})
-    return said.kind if said else ""
+    return "" if said is None else f"waits beside {said.facts['who']}" if "who" in said.facts else said.kind
 
 
 def test_the_shares_from_which_on_a_line_is_said_to_wait() -> None:
@@ -453,9 +394,6 @@ def test_the_shares_from_which_on_a_line_is_said_to_wait() -> None:
         "less than a fifth of it": decided(0, waits_from=76),
         "a thread in torch for a quarter": decided(0, in_op=12),
         "for less than a quarter": decided(0, in_op=11),
-        "until before its end": decided(0, in_op=40, from_ms=54),
-        "beyond its end": decided(0, in_op=40, from_ms=56),
-        "of a line that looks for no end": decided(0, in_op=12, says="time.sleep(1)"),
     }
     assert found == {
         "half of it not computed": "waits",
@@ -463,11 +401,8 @@ def test_the_shares_from_which_on_a_line_is_said_to_wait() -> None:
         "with a wait for a core": "",
         "a fifth of the run": "waits",
         "less than a fifth of it": "",
-        "a thread in torch for a quarter": "waits-for-threads",
+        "a thread in torch for a quarter": "waits beside thread mine",
         "for less than a quarter": "waits",
-        "until before its end": "waits-for-threads",
-        "beyond its end": "waits",
-        "of a line that looks for no end": "waits",
     }
 
 

@@ -234,7 +234,7 @@ def _gives_to_numpy(call: ast.Call) -> bool:
 
 def _waiting_lines(profile: Profile) -> frozenset[tuple[str, int]]:
     """Lines that are known to wait, for other threads or for something else: the thread used no processor on them."""
-    facts = [doubt.facts for doubt in profile.warnings if doubt.kind in ("waits", "waits-for-threads")]
+    facts = [doubt.facts for doubt in profile.warnings if doubt.kind == "waits"]
     return frozenset((str(each.get("source_id")), int(str(each.get("line")))) for each in facts if "line" in each)
 
 

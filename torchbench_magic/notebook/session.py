@@ -23,7 +23,6 @@ from torchbench_magic.process.code import CompiledBody, Notebook, close_book, co
 from torchbench_magic.process.frame_owner import PROFILED_CELL
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, interrupts_held
 from torchbench_magic.process.output import close_channel, open_channel
-from torchbench_magic.profiling.file_texts import FileTexts, RecordedFiles
 
 from . import config, startup
 from .cells import Book, Place, aligned_text
@@ -47,7 +46,6 @@ class Session:
         self.shell = shell
         self.book = Book(shell)
         self.root = os.getcwd()  # files under it get lines; a later chdir changes nothing
-        self._files = FileTexts(RecordedFiles(self.root, lambda file: None))
         self._tracebacks = Tracebacks(shell, lambda file: file == PROFILED_CELL or self.book.text_of(file) is not None)
         self._front_end = partial(held_back, shell)
         self.settings = config.declare(shell)
@@ -60,16 +58,11 @@ class Session:
         startup.install(self.shell)
         complete_lines(self.shell)
         register_formatters(self.shell)
-        self._files.look()
-        for event in ("pre_run_cell", "post_run_cell"):  # a cell imports modules; between cells they are edited
-            self.shell.events.register(event, self._look_at_files)
         self.shell.events.register("pre_run_cell", self._note_cell)
 
     def close(self) -> None:
         if (counting := sys.modules.get("torchbench_magic.counting.client")) is not None:
             counting.close_server()
-        for event in ("pre_run_cell", "post_run_cell"):
-            self.shell.events.unregister(event, self._look_at_files)
         self.shell.events.unregister("pre_run_cell", self._note_cell)
         withdraw_formatters(self.shell)
         withdraw_completing(self.shell)
@@ -79,9 +72,6 @@ class Session:
         close_book(self.book.text_of)
         self.book.close()
         config.withdraw_traits(self.shell)
-
-    def _look_at_files(self, *_: Any) -> None:
-        self._files.look()
 
     def _note_cell(self, *_: Any) -> None:
         page_of(self.shell)

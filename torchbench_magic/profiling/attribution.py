@@ -231,8 +231,8 @@ def join_ops_and_lines(
     slices_of: list[tuple[Ints, Ints, NDArray[np.bool_]]] = []
     for number, native in enumerate(run_threads.natives):
         if native in streams:
-            blind = number == 0 and not record.complete
-            segments = replay(streams[native], number, codes, tree, ends_blind=blind)
+            lost_from = begin if number == 0 and not record.complete else 0
+            segments = replay(streams[native], number, codes, tree, blind_from=record.full.get(native, lost_from))
         else:
             segments = _no_segments(native, number, tree)
         mine = np.flatnonzero(ops.native == native)

@@ -7,13 +7,13 @@ import base64
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import IO, Any
 
 import numpy as np
 
-from torchbench_magic.arrays import Ints
 from torchbench_magic.errors import StoreError, TraceError
 from torchbench_magic.files import TRACE, path_of, whole_file
 from torchbench_magic.printable import printable
@@ -37,7 +37,7 @@ from .options import ProfileOptions
 from .profile import Profile, settled
 from .schema import LINE_COLUMNS, frame_of
 from .segments import Codes
-from .trace import KINDS, Source, Trace, Track, line_ranges, node_sources
+from .trace import KINDS, ON_DEVICE, Source, Trace, Track, line_ranges, node_sources
 from .trace_reader import StoredTrace, TraceFile, is_own_frame, opened_trace, read_chrome_events, record_of_frames
 
 # ---- chrome_trace ----------------------------------------------------------------------------------------------------
@@ -66,7 +66,6 @@ CATEGORIES = {
 _LINE_TRACKS = 900_000_000  # + thread number: above any thread id that a system gives
 _LEVEL = 5
 _BATCH = 10_000
-_DECIMALS = [f".{number:03d}" for number in range(1000)]
 
 
 def write_chrome_trace(profile: Profile, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -90,50 +89,34 @@ def _write(file: IO[str], profile: Profile, trace: Trace) -> None:
     }
     lines = ",\n".join(f"{_json(name)}: {_json(value)}" for name, value in head.items())
     file.write(f'{{\n{lines},\n"traceEvents": [\n')
-    first = True
-    for some in _events(profile, trace):
-        if some:
-            file.write(("" if first else ",\n") + ",\n".join(some))
-            first = False
+    events, before = _events(profile, trace), ""
+    while some := list(islice(events, _BATCH)):
+        file.write(f"{before}{_json(some)[1:-1]}")
+        before = ","
     file.write("\n]\n}\n")
+
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def _json(value: object) -> str:
     """ASCII; without ``<``, so that it may stand in a page too."""
-    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
-
-
-def _text(text: str) -> str:
-    """A name in JSON, as viewers show it: half of a surrogate pair, which is no character for a strict reader, and what
-    would turn the order of a line are written as their escapes. The profile in the file has it as it is."""
-    return _json(printable(text))
-
-
-def _us(ns: Ints) -> list[str]:
-    """Microseconds with all three decimals."""
-    whole, part = np.divmod(np.abs(ns), 1000)
-    found = [f"{us}{_DECIMALS[rest]}" for us, rest in zip(whole.tolist(), part.tolist(), strict=True)]
-    for at in np.flatnonzero(ns < 0).tolist():
-        found[at] = f"-{found[at]}"
-    return found
+    return _encode(value).replace("<", "\\u003c")
 
 
 # ---- events -------------------------------------------------------------------------------------------------------
+# Names are as viewers show them (`printable`): half of a surrogate pair, which is no character for a strict reader, and
+# what would turn the order of a line are written as their escapes. The profile in the file has them as they are.
+
+_Event = dict[str, Any]
 
 
-def _events(profile: Profile, trace: Trace) -> Iterator[list[str]]:
-    """Some at a time: there are as many texts as events, and each is needed once."""
-    places, texts = _labels(profile, trace)
-    yield list(_track_names(trace))
-    yield from _lines(trace, texts)
-    yield from _ran(trace, places)
-    yield from _launches(trace)
+def _events(profile: Profile, trace: Trace) -> Iterator[_Event]:
+    yield from _track_names(trace)
+    yield from _lines(profile, trace)
+    yield from _ran(profile, trace)
     yield from _memory(profile, trace)
-    yield list(_threads(profile, trace))
-
-
-def _parts(count: int) -> Iterator[slice]:
-    return (slice(at, at + _BATCH) for at in range(0, count, _BATCH))
+    yield from _threads(profile, trace)
 
 
 def _place(trace: Trace, track: Track) -> tuple[int, int]:
@@ -141,163 +124,109 @@ def _place(trace: Trace, track: Track) -> tuple[int, int]:
     return (trace.devices.index(track.device) if track.device else trace.process or 1), track.ident
 
 
-def _track_names(trace: Trace) -> Iterator[str]:
-    process = trace.process or 1
-    yield _meta("process_name", process, 0, '"name":"Python"')
-    yield _meta("process_sort_index", process, 0, '"sort_index":0')
+def _track_names(trace: Trace) -> Iterator[_Event]:
+    yield from _named("process", trace.process or 1, 0, "Python", 0)
     for number, device in enumerate(trace.devices):
-        yield _meta("process_name", number, 0, f'"name":{_text(device)}')
-        yield _meta("process_sort_index", number, 0, f'"sort_index":{1000 + number}')
+        yield from _named("process", number, 0, device, 1000 + number)
     with_lines = set(trace.segments["thread"].unique().tolist())
     for order, track in enumerate(trace.tracks):
         pid, tid = _place(trace, track)
         if track.thread in with_lines:
             name = "cell lines" if track.thread == 0 else f"cell lines of {track.name}"
-            yield _meta("thread_name", pid, _LINE_TRACKS + track.thread, f'"name":{_text(name)}')
-            yield _meta("thread_sort_index", pid, _LINE_TRACKS + track.thread, f'"sort_index":{2 * order}')
-        yield _meta("thread_name", pid, tid, f'"name":{_text(track.name)}')
-        yield _meta("thread_sort_index", pid, tid, f'"sort_index":{2 * order + 1}')
+            yield from _named("thread", pid, _LINE_TRACKS + track.thread, name, 2 * order)
+        yield from _named("thread", pid, tid, track.name, 2 * order + 1)
 
 
-def _meta(name: str, pid: int, tid: int, args: str) -> str:
-    return f'{{"ph":"M","name":"{name}","pid":{pid},"tid":{tid},"ts":0,"args":{{{args}}}}}'
+def _named(what: str, pid: int, tid: int, name: str, order: int) -> Iterator[_Event]:
+    for key, args in (("name", {"name": printable(name)}), ("sort_index", {"sort_index": order})):
+        yield {"ph": "M", "name": f"{what}_{key}", "pid": pid, "tid": tid, "ts": 0, "args": args}
 
 
-def _labels(profile: Profile, trace: Trace) -> tuple[list[str], list[str]]:
-    """Of each node, ``In[3]:4`` and its text, as JSON; those of a root are empty."""
-    places, texts = [], []
-    for source, line in zip(node_sources(trace, profile.sources), trace.nodes["line"].tolist(), strict=True):
-        label = f"{source.label}:{line}" if source is not None else ""
-        places.append(_text(label) if label else "")
-        texts.append(_text(f"{label}  {source.line(line).strip()}") if source is not None else "")
-    return places, texts
-
-
-def _lines(trace: Trace, texts: Sequence[str]) -> Iterator[list[str]]:
-    stays = line_ranges(trace)
-    known = np.array([bool(text) for text in texts], dtype=bool)[stays.node]
-    key, node_of, thread_of = _different(stays.node[known], stays.thread[known])
-    heads = [
-        f'{{"ph":"X","cat":"cell_line","name":{texts[node]},"pid":{trace.process or 1},'
-        f'"tid":{_LINE_TRACKS + thread},"ts":'
-        for node, thread in zip(node_of, thread_of, strict=True)
+def _labels(profile: Profile, trace: Trace) -> list[tuple[str, str]]:
+    """Of each node ``In[3]:4`` and its text; those of a root are empty."""
+    stands = zip(node_sources(trace, profile.sources), trace.nodes["line"].tolist(), strict=True)
+    return [
+        ("", "") if source is None else (printable(f"{source.label}:{line}"), printable(source.line(line).strip()))
+        for source, line in stands
     ]
-    start, duration = stays.start[known], (stays.end - stays.start)[known]
-    for part in _parts(len(key)):
-        columns = key[part].tolist(), _us(start[part]), _us(duration[part])
-        yield [f'{heads[at]}{ts},"dur":{dur}}}' for at, ts, dur in zip(*columns, strict=True)]
 
 
-def _ran(trace: Trace, places: Sequence[str]) -> Iterator[list[str]]:
-    """An event is a text that few others differ from, its times, its number and another such text."""
-    events = {name: trace.events[name].to_numpy().astype(np.int64) for name in trace.events.columns}
-    kind, runtime = events["kind"], KINDS.index("runtime")
-    head, heads = _heads(trace, events)
-    tail, tails = _tails(trace, events, places)
-    number = np.where(kind <= runtime, np.arange(1, len(trace) + 1), events["launched_by"] + 1)
-    calls = (kind == runtime) & (events["parent"] >= 0)
-    for part in _parts(len(trace)):
-        numbers: list[object] = number[part].tolist()
-        for at in np.flatnonzero(calls[part]).tolist():
-            numbers[at] = f'{numbers[at]},"External id":{events["parent"][part][at] + 1}'
-        columns = head[part].tolist(), _us(events["start"][part]), _us(events["duration"][part]), tail[part].tolist()
-        yield [
-            f'{heads[first][0]}{ts},"dur":{dur},{heads[first][1]}{own}{tails[last]}'
-            for first, ts, dur, last, own in zip(*columns, numbers, strict=True)
-        ]
+def _lines(profile: Profile, trace: Trace) -> Iterator[_Event]:
+    names = [f"{label}  {text}" * bool(label) for label, text in _labels(profile, trace)]
+    stays, process = line_ranges(trace), trace.process or 1
+    columns = (each.tolist() for each in (stays.node, stays.thread, stays.start, stays.end))
+    for node, thread, start, end in zip(*columns, strict=True):
+        if names[node]:
+            yield {
+                "ph": "X", "cat": "cell_line", "name": names[node], "pid": process, "tid": _LINE_TRACKS + thread,
+                "ts": start / 1e3, "dur": (end - start) / 1e3,
+            }  # fmt: skip
 
 
-def _heads(trace: Trace, events: Mapping[str, Ints]) -> tuple[Ints, list[tuple[str, str]]]:
-    """Of each event the number of its texts: up to its time, and between its duration and its number."""
+def _ran(profile: Profile, trace: Trace) -> Iterator[_Event]:
+    """Ops, ranges, runtime calls, and what ran on devices, with an arrow from each launch to what it launched."""
+    labels = [label for label, _ in _labels(profile, trace)]
     where = [_place(trace, track) for track in trace.tracks]
-    names = [_text(name) for name in trace.names]
-    runtime = KINDS.index("runtime")
-    key, *columns = _different(events["kind"], events["name"], events["track"])
-    found = []
-    for kind, name, track in zip(*columns, strict=True):
+    names, given = [printable(name) for name in trace.names], [_inputs_written(texts) for texts in trace.inputs]
+    starts, tracks = trace.events["start"].tolist(), trace.events["track"].tolist()
+    columns = (trace.events[name].tolist() for name in trace.events.columns)
+    for at, (name, kind, start, duration, track, parent, by, node, caused, inputs) in enumerate(
+        zip(*columns, strict=True), 1
+    ):
+        args: dict[str, object]
+        if KINDS[kind] in ON_DEVICE:
+            args = {"device": where[track][0], "stream": where[track][1], "correlation": by + 1}
+        elif KINDS[kind] == "runtime":
+            args = {"correlation": at, **({"External id": parent + 1} if parent >= 0 else {})}
+        else:
+            args = {"External id": at, **(given[inputs] if inputs >= 0 else {})}
+        for key, line in (("line", node), ("caused by", caused)):
+            if line >= 0 and labels[line]:
+                args[key] = labels[line]
         pid, tid = where[track]
-        on_device = f'"device":{pid},"stream":{tid},"correlation":'
-        own = '"External id":' if kind < runtime else '"correlation":' if kind == runtime else on_device
-        head = f'{{"ph":"X","cat":"{CATEGORIES[KINDS[kind]]}","name":{names[name]},"pid":{pid},"tid":{tid},"ts":'
-        found.append((head, f'"args":{{{own}'))
-    return key, found
+        yield {
+            "ph": "X", "cat": CATEGORIES[KINDS[kind]], "name": names[name], "pid": pid, "tid": tid,
+            "ts": start / 1e3, "dur": duration / 1e3, "args": args,
+        }  # fmt: skip
+        if by >= 0 and KINDS[kind] in ON_DEVICE:
+            for end, place, moment in (({"ph": "s"}, tracks[by], starts[by]), ({"ph": "f", "bp": "e"}, track, start)):
+                arrow = {"cat": "ac2g", "name": "ac2g", "id": at, "pid": where[place][0], "tid": where[place][1]}
+                yield end | arrow | {"ts": moment / 1e3}
 
 
-def _tails(trace: Trace, events: Mapping[str, Ints], places: Sequence[str]) -> tuple[Ints, list[str]]:
-    """Of each event the number of its text behind its number: its inputs, its line, and what line caused it."""
-    inputs = [_inputs_written(texts) for texts in trace.inputs]
-    key, *columns = _different(events["inputs"], events["node"], events["caused_by"])
-    found = []
-    for given, node, caused in zip(*columns, strict=True):
-        tail = f",{inputs[given]}" if given >= 0 and inputs[given] else ""
-        tail += f',"line":{places[node]}' if node >= 0 and places[node] else ""
-        tail += f',"caused by":{places[caused]}' if caused >= 0 and places[caused] else ""
-        found.append(f"{tail}}}}}")
-    return key, found
-
-
-def _different(*columns: Ints) -> tuple[Any, ...]:
-    """Of each row the number of its values, then those of each number, a list per column."""
-    key = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:  # each time fewer numbers than rows: no product outgrows 64 bits
-        values, numbers = np.unique(column, return_inverse=True)
-        _, first, key = np.unique(key * max(len(values), 1) + numbers, return_index=True, return_inverse=True)
-    return key, *(column[first].tolist() for column in columns)
-
-
-def _inputs_written(texts: tuple[str, str, str]) -> str:
+def _inputs_written(texts: tuple[str, str, str]) -> dict[str, object]:
     """Shapes, dtypes and strides under kineto's names."""
-    keys = ("Input Dims", "Input type", "Input Strides")
-    found = []
-    for key, text in zip(keys, texts, strict=True):
+    found: dict[str, object] = {}
+    for key, text in zip(("Input Dims", "Input type", "Input Strides"), texts, strict=True):
         try:
             value = ast.literal_eval(text)
         except (ValueError, SyntaxError):
-            value = text
+            value = printable(text)
         if value:
-            found.append(f'"{key}":{_text(value) if isinstance(value, str) else _json(value)}')
-    return ",".join(found)
+            found[key] = value
+    return found
 
 
-def _launches(trace: Trace) -> Iterator[list[str]]:
-    """An arrow from each launch to what it launched."""
-    events = trace.events
-    where = ['"pid":{},"tid":{}'.format(*_place(trace, track)) for track in trace.tracks]
-    start, track, by = (events[name].to_numpy() for name in ("start", "track", "launched_by"))
-    launched = np.flatnonzero(trace.is_on_device & (by >= 0))
-    for part in _parts(len(launched)):
-        rows = launched[part]
-        froms, tos = ((track[at].tolist(), _us(start[at])) for at in (by[rows], rows))
-        yield [
-            f'{{"ph":"s","cat":"ac2g","name":"ac2g","id":{row + 1},{where[a]},"ts":{begin}}},\n'
-            f'{{"ph":"f","bp":"e","cat":"ac2g","name":"ac2g","id":{row + 1},{where[b]},"ts":{end}}}'
-            for row, a, begin, b, end in zip(rows.tolist(), *froms, *tos, strict=True)
-        ]
-
-
-def _memory(profile: Profile, trace: Trace) -> Iterator[list[str]]:
+def _memory(profile: Profile, trace: Trace) -> Iterator[_Event]:
     if profile.memory is None:
         return
-    ns = np.round(profile.memory["time"].to_numpy(np.float64) * 1e9).astype(np.int64)
-    held, device = profile.memory["bytes"].to_numpy(), profile.memory["device"].tolist()
-    heads = {
-        name: f'{{"ph":"C","name":{_text(f"bytes on {name}")},"pid":{trace.process or 1},"ts":' for name in set(device)
-    }
-    for part in _parts(len(ns)):
-        columns = device[part], _us(ns[part]), held[part].tolist()
-        yield [f'{heads[name]}{ts},"args":{{"bytes":{of}}}}}' for name, ts, of in zip(*columns, strict=True)]
+    columns = (profile.memory[name].tolist() for name in ("device", "time", "bytes"))
+    for device, seconds, held in zip(*columns, strict=True):
+        yield _counter(f"bytes on {printable(device)}", trace, seconds, {"bytes": held})
 
 
-def _threads(profile: Profile, trace: Trace) -> Iterator[str]:
+def _threads(profile: Profile, trace: Trace) -> Iterator[_Event]:
     """Mean numbers of threads with ``--concurrency``: a counter holds from its time on, a row of the timeline until."""
     if profile.concurrency is None or not len(profile.concurrency.timeline):
         return
     table = profile.concurrency.timeline
-    ends = np.round(table["time"].to_numpy(np.float64) * 1e9).astype(np.int64)
     running, waiting = ([*table[name].round(2).tolist(), 0] for name in ("running", "waiting"))
-    head = f'{{"ph":"C","name":"threads","pid":{trace.process or 1},"ts":'
-    for ts, ran, waited in zip(_us(np.append(0, ends)), running, waiting, strict=True):
-        yield f'{head}{ts},"args":{{"running":{ran},"waiting for a core":{waited}}}}}'
+    for seconds, ran, waited in zip([0.0, *table["time"].tolist()], running, waiting, strict=True):
+        yield _counter("threads", trace, seconds, {"running": ran, "waiting for a core": waited})
+
+
+def _counter(name: str, trace: Trace, seconds: float, args: _Event) -> _Event:
+    return {"ph": "C", "name": name, "pid": trace.process or 1, "ts": round(seconds * 1e6, 3), "args": args}
 
 
 # ---- the profile in the file ------------------------------------------------------------------------------------

@@ -440,29 +440,23 @@ class Kineto:
         #: (before, after) in Unix ns of each marker: its event must start in between
         self.brackets: list[tuple[int, int]] = []
 
-    def prepare(self) -> None:
-        """Get ready to record; nothing is recorded before `start`.
+    def start(self) -> None:
+        """Start, and place the first marker.
 
         Raises:
             Busy: a profiler of the user's is in its warm-up: up to torch 2.12 one that was prepared and never started
                 makes each later one fail.
         """
         self._profiler = new_profiler(memory=self._memory, shapes=self._shapes, all_threads=self._all_threads)
-        with profiler_silenced():
-            try:
+        try:
+            with profiler_silenced():
                 self._profiler.prepare_trace()
-            except RuntimeError as error:
-                if not _is_out_of_step(error):
-                    raise
-                self._profiler = None
-                raise Busy(
-                    "a torch profiler is in its warm-up; stop it first (`prof.stop()`), or restart the session"
-                ) from None
-
-    def start(self) -> None:
-        """Start, and place the first marker."""
-        if self._profiler is None:
-            self.prepare()
+        except RuntimeError as error:
+            if not _is_out_of_step(error):
+                raise
+            self._profiler = None
+            what = "a torch profiler is in its warm-up; stop it first (`prof.stop()`), or restart the session"
+            raise Busy(what) from None
         quiet = contextlib.ExitStack()
         with contextlib.ExitStack() as undone_on_error:
             undone_on_error.enter_context(quiet)

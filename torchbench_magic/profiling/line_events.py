@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import get_native_id
 from types import CodeType, FrameType
@@ -32,7 +32,6 @@ MANY = 1000  # events until they are packed
 LEAVE = 0  # the frame returned or unwound
 SUSPEND = -1  # the frame yielded, or awaits
 RESUMED = 1 << 40  # added to a line number: the frame goes on at this line, which does not run anew
-SOMEWHERE = RESUMED  # the frame goes on at a line that is not known: there were too many events to note them all
 RESUMABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -133,7 +132,7 @@ class LineRecord:
         streams: thread 0 is the thread that started the source.
         codes: code objects by the number used in the marks.
         complete: False where the trace hook was taken away during the run; lines after that are unknown.
-        full: Unix ns from which on some thread's lines were too many to note: calls and returns only; 0 for never.
+        full: native id of a thread that had too many events to note them all -> Unix ns from which on none was noted.
         reason: why there are no lines; empty where there are.
     """
 
@@ -142,7 +141,7 @@ class LineRecord:
     codes: tuple[CodeType, ...] = ()
     complete: bool = True
     reason: str = ""
-    full: int = 0
+    full: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def n_events(self) -> int:
@@ -210,11 +209,8 @@ Tracer = Callable[[FrameType, str, Any], Any]
 
 
 class SettraceSource:
-    """Records the lines of the code whose file is ``in_scope``, on this thread and on threads started later.
-
-    A thread that has more than ``limit`` events is from then on followed by calls and returns only, and after as
-    many again not into further calls.
-    """
+    """Records the lines of the code whose file is ``in_scope``, on this thread and on threads started later: of each
+    thread at most about ``limit`` events, its first."""
 
     name = "settrace"
 
@@ -226,7 +222,7 @@ class SettraceSource:
         self._outside_calls = itertools.count()
         self._asked = 0
         self._limit = limit
-        self._full: list[int] = []
+        self._full: dict[int, int] = {}
         self._running: list[FrameType] = []
         self._book = CodeBook()
         self._streams: list[Stream] = []
@@ -269,9 +265,8 @@ class SettraceSource:
         self._running, self._callers, self._watch = [], None, None
         for stream in self._streams:
             stream.pack()
-        full = min(self._full, default=0)
         streams, codes = tuple(self._streams), tuple(self._book.codes)
-        return LineRecord(self.name, streams, codes, complete, full=full)
+        return LineRecord(self.name, streams, codes, complete, full=self._full)
 
     def _in_child(self) -> None:
         """A forked process has one thread, and goes on without this."""
@@ -307,8 +302,7 @@ class SettraceSource:
     def _tracer(self, leave_when_stopped: bool) -> Tracer:
         stream = Stream(threading.get_native_id(), threading.current_thread().name)
         self._streams.append(stream)
-        recent, put, limit = stream.recent, stream.recent.append, self._limit
-        now, filled = self._now, self._full.append
+        recent, put, limit, now = stream.recent, stream.recent.append, self._limit, self._now
         many = 2 * min(MANY, limit)
         moments = _moments(now, min(MANY, limit))
         in_scope = self._in_scope
@@ -317,33 +311,25 @@ class SettraceSource:
         count_outside = self._outside_calls.__next__
         numbers, number = self._book.numbers, self._book.number
         watched = self._watch.code if self._watch is not None else None
-        is_full = is_closed = False
+        is_full = False
 
         def has_room() -> bool:
-            """Pack what is recent. Whether more lines may be written."""
-            nonlocal moments, is_closed
-            held = stream.pack()
-            is_closed = held >= 2 * limit
-            moments = _moments(now, max(0, min(MANY, limit - held)))
-            return held < limit
-
-        def is_to_end(frame: FrameType) -> bool:
-            """Whether there is no room for lines: then no more of this frame; the first time, say from when."""
-            nonlocal is_full
-            if not is_full and has_room():
+            """Pack what is recent. Whether more may be written; where not, it is noted from when on."""
+            nonlocal moments, is_full
+            if is_full:
                 return False
-            frame.f_trace_lines = False
-            if not is_full:
+            room = limit - stream.pack()
+            if room <= 0:
                 is_full = True
-                moment = now()
-                filled(moment)
-                put(moment)
-                put(SOMEWHERE)
+                self._full[stream.native_id] = now()
+                return False
+            moments = _moments(now, min(MANY, room))
             return True
 
         def write(mark: int) -> None:
-            put(next(moments, None) or now())
-            put(mark)
+            if not is_full:
+                put(next(moments, None) or now())
+                put(mark)
 
         # Of what the next two run for every line they name as little as can be: each name from around costs.
         def on_line(frame: FrameType, event: str, arg: Any) -> Any:
@@ -352,8 +338,10 @@ class SettraceSource:
                     recent.append(moment)  # a method called by its name is quicker than one at hand
                     recent.append(frame.f_lineno)
                     return on_line
-                return on_line if is_to_end(frame) else on_line(frame, event, arg)
-            if event == "return":
+                if has_room():
+                    return on_line(frame, event, arg)
+                frame.f_trace_lines = False
+            elif event == "return":
                 write(LEAVE)
             return on_line
 
@@ -363,8 +351,10 @@ class SettraceSource:
                     recent.append(moment)
                     recent.append(frame.f_lineno)
                     return on_resumable
-                return on_resumable if is_to_end(frame) else on_resumable(frame, event, arg)
-            if event == "return":
+                if has_room():
+                    return on_resumable(frame, event, arg)
+                frame.f_trace_lines = False
+            elif event == "return":
                 write(SUSPEND if frame.f_code.co_code[frame.f_lasti] == _YIELD else LEAVE)
             return on_resumable
 
@@ -386,7 +376,7 @@ class SettraceSource:
             resumable = code.co_flags & RESUMABLE
             if len(recent) >= many:
                 has_room()
-            if not wanted or (resumable and id(code) in outside) or is_closed:
+            if not wanted or (resumable and id(code) in outside) or is_full:
                 count_outside()
                 return None
             mark = numbers.get(id(code))
@@ -439,11 +429,8 @@ def free_tool() -> int | None:
 
 
 class MonitoringSource:
-    """Records the lines of the code whose file is ``in_scope``, on all threads.
-
-    A thread that has more than ``limit`` events is from then on followed by calls and returns only, and after as
-    many again by nothing but the end of what it is in.
-    """
+    """Records the lines of the code whose file is ``in_scope``, on all threads: of each at most about ``limit`` events,
+    its first."""
 
     name = "monitoring"
 
@@ -491,8 +478,8 @@ class MonitoringSource:
         self._callers = None
         for stream in list(self._streams.values()):
             stream.pack()
-        full = min(self._full.values(), default=0)
-        return LineRecord(self.name, tuple(self._streams.values()), tuple(self._book.codes), complete, full=full)
+        streams, codes = tuple(self._streams.values()), tuple(self._book.codes)
+        return LineRecord(self.name, streams, codes, complete, full=self._full)
 
     def _switch_off(self) -> bool:
         """Whether it was on until now. In a forked process too, which goes on without this."""
@@ -559,7 +546,8 @@ class MonitoringSource:
         """Write down frames that run already, the outermost first, and switch on their events."""
         moment = time.time_ns()
         for frame in frames:
-            for mark in (entered(self._watch_lines(frame.f_code)), RESUMED + (frame.f_lineno or 0)):
+            line = frame.f_lineno or frame.f_code.co_firstlineno
+            for mark in (entered(self._watch_lines(frame.f_code)), RESUMED + line):
                 recent += (moment, mark)
 
     def _line_at(self, code: CodeType, offset: int) -> int:
@@ -576,17 +564,11 @@ class MonitoringSource:
         limit, full = self._limit, self._full
         many = 2 * min(MANY, limit)
         watched = self._watched
-        closed: set[int] = set()  # threads of which no more calls are written
-        unfollowed: dict[int, int] = {}  # thread -> how many frames it is in that were not written
 
         def pack(thread: int) -> None:
-            """Pack what is recent of a thread, and see whether that was enough."""
-            held = streams[thread].pack()
-            if held >= limit and thread not in full:  # no more lines of this thread; others may need the location
-                full[thread] = moment = now()
-                recents[thread] += (moment, SOMEWHERE)
-            if held >= 2 * limit:
-                closed.add(thread)
+            """Pack what is recent of a thread; beyond the limit nothing more of it is written."""
+            if streams[thread].pack() >= limit:
+                full[thread] = now()
 
         def start(code: CodeType, offset: int) -> Any:
             number = numbers.get(id(code))
@@ -602,21 +584,17 @@ class MonitoringSource:
                 recent = new_stream(thread)
             if len(recent) >= many:
                 pack(thread)
-            if thread in closed:
-                unfollowed[thread] = unfollowed.get(thread, 0) + 1
-                return None
-            recent.append(now())
-            recent.append(-2 - number)
+            if thread not in full:
+                recent.append(now())
+                recent.append(-2 - number)
             return None
 
         def resume(code: CodeType, offset: int) -> Any:
             if start(code, offset) is off:
                 return off
             thread = native()
-            if not unfollowed.get(thread):
-                recent = recents[thread]
-                recent.append(now())
-                recent.append(RESUMED + line_at(code, offset))
+            if thread not in full:
+                recents[thread] += (now(), RESUMED + line_at(code, offset))
             return None
 
         def line(code: CodeType, number: int) -> None:
@@ -635,9 +613,7 @@ class MonitoringSource:
             def end(code: CodeType, offset: int, value: object) -> None:
                 thread = native()
                 recent = recents.get(thread)
-                if unfollowed.get(thread):
-                    unfollowed[thread] -= 1
-                elif recent is not None:
+                if recent is not None and thread not in full:
                     recent.append(now())
                     recent.append(mark)
 

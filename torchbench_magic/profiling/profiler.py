@@ -41,7 +41,7 @@ from torchbench_magic.profiling.memory.tracemalloc_record import HostMemory
 from torchbench_magic.profiling.python.record import check_sampler
 
 from .cost import Repeats, with_repeats
-from .file_texts import FileTexts, RecordedFiles, names_around, resolve_lines_of
+from .file_texts import RecordedFiles, names_around, resolve_lines_of
 from .line_events import Callers
 from .module_calls import ModuleCalls
 from .options import MAX_EVENTS, ProfileOptions, Schedule
@@ -318,7 +318,6 @@ class _Profiling:
         extra = resolve_lines_of(options.lines_of)
         always = {code.co_filename for code in self.own}
         scope = RecordedFiles(asked.root if asked.root is not None else Path.cwd(), asked.cells, extra, always)
-        FileTexts(scope).look()  # before the run: a file may be saved in the middle of it
         used = frozenset(name for code in self.own for name in (*names_used(code), *code.co_freevars))
         if options.schedule is None:
             host = HostMemory() if options.host_memory else None

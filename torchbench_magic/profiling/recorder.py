@@ -30,7 +30,7 @@ from torchbench_magic.profiling.loops.spans import marking
 from torchbench_magic.profiling.memory.tracemalloc_record import HostMemory
 from torchbench_magic.profiling.python import record
 from torchbench_magic.profiling.python.record import PythonSampler, SampleRecord
-from torchbench_magic.profiling.workers.record import WorkerRecord, Workers
+from torchbench_magic.profiling.workers.record import Workers, WorkerSeconds
 from torchbench_magic.timing.plan import MOST, MOST_THREADS
 
 from . import kineto
@@ -176,8 +176,7 @@ def choose_line_source(
 ) -> LineSource:
     """``sys.monitoring`` from Python 3.12 on, ``sys.settrace`` before; none where another tool holds the hook.
 
-    From ``limit`` events of a thread on it is followed by calls and returns only. ``now`` is asked once an event, on
-    its thread.
+    Of each thread about ``limit`` events are recorded. ``now`` is asked once an event, on its thread.
     """
     if hasattr(sys, "monitoring"):
         from .line_events import MonitoringSource, free_tool
@@ -363,7 +362,7 @@ class RecordedRun:
         self._threads, self._undone = options.threads, contextlib.ExitStack()
         self.host = host
         self.modules = ModuleRecord()
-        self.workers = WorkerRecord({}, {})
+        self.workers: WorkerSeconds = {}
         self._workers = Workers()
         self.compiled: tuple[dynamo.CompiledFrame, ...] = ()
         self.unseen: Exception | None = None
@@ -378,10 +377,6 @@ class RecordedRun:
         """Frames of this thread that began before the recording's end and still run, of a run that ends in the middle
         of them."""
         return () if self._callers is None else tuple(self._callers.running_above(wanted))
-
-    def prepare(self) -> None:
-        """Let the profiler get ready ahead of its start."""
-        self._kineto.prepare()
 
     def __enter__(self) -> Self:
         import torch

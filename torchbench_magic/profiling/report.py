@@ -95,7 +95,7 @@ def report(
     given_up = given_up_before(run.compiled, run.record.codes, asked, laid.frames, laid.ops)
     compilations, graph_breaks = compilation_tables([*run.compiled, *given_up], laid.ops, texts, body.cells)
     in_steps = options.schedule is not None
-    waits = waits_for_workers(laid.ops, workers, run.workers, laid.wall_time, only_steps=in_steps)
+    waits = waits_for_workers(laid.ops, workers, laid.wall_time, only_steps=in_steps)
     cost = profiler_cost(laid.wall_time, float(added.sum())) if added is not None else None
     if run.samples is not None and cost == "little":
         cost = None  # what the sampler looked at is not counted

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 
@@ -15,7 +14,7 @@ from torchbench_magic.arrays import Ints
 from torchbench_magic.process.dynamo import is_compiled
 
 from .file_texts import Statements
-from .line_events import LEAVE, RESUMED, SOMEWHERE, SUSPEND, Stream, entered_code
+from .line_events import LEAVE, RESUMED, SUSPEND, Stream, entered_code
 
 NO_LINE = -1
 _INLINE = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})  # 3.11 gives them their own frame
@@ -97,10 +96,6 @@ class Segments:
         return np.bincount(halves, minlength=nodes) / 2, np.bincount(before[begins], minlength=nodes) / 1.0
 
 
-_Steps = dict[tuple[int, int], int]
-"""Of one frame: (line before, line) -> node, where a line simply ran once more."""
-
-
 @dataclass(frozen=True)
 class _Code:
     """What the replay needs to know of one code object."""
@@ -124,11 +119,6 @@ def _read_code(code: CodeType, statements: Statements) -> _Code:
     return _Code(line, counts_entry, not inline, statements, is_part)
 
 
-def _somewhere(code: int, base: int, notes: Sequence[_Code], child: Callable[[int, int, int], int]) -> int:
-    """The node of a frame whose line is not known."""
-    return child(base, code, notes[code].definition) if code != NO_LINE and notes[code].definition else base
-
-
 @dataclass(frozen=True)
 class Codes:
     """What is known of the code whose marks are followed.
@@ -146,17 +136,16 @@ class Codes:
     moved: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
 
 
-def replay(stream: Stream, thread: int, codes: Codes, tree: LineTree, *, ends_blind: bool = False) -> Segments:
+def replay(stream: Stream, thread: int, codes: Codes, tree: LineTree, *, blind_from: int = 0) -> Segments:
     """Follow the marks of one thread with a stack of frames.
 
     ``calls`` of a node counts runs of its line: again and again in a loop, but once for a statement over several
     lines, and once for a comprehension or a loop written on one line. A ``def`` line counts its definition and
     each call. The lines of ``codes.suspends`` (codes with a top-level await) stay active while their frame is
-    suspended: what other tasks do in the meantime stands below the awaiting line. ``ends_blind``: nobody saw what
-    came after the last mark, so it stands on no line. After a mark SOMEWHERE no lines were written any more: what
-    runs in a function stands on its ``def`` line, what runs in a module on the line that called it. Code that
-    ``torch.compile`` made stands on the ``def`` line of its function too, or on the line that broke the graph: the
-    lines of a function are one piece then.
+    suspended: what other tasks do in the meantime stands below the awaiting line. ``blind_from``: Unix ns
+    from which on, after the last mark, nobody saw what ran (0: never); it stands on no line. Code that
+    ``torch.compile`` made stands on the ``def`` line of its function, or on the line that broke the graph: the lines of
+    a function are one piece then.
     """
     known_of, suspends = codes.statements, codes.suspends
     notes = [_read_code(each, known_of.get(each.co_filename, Statements())) for each in codes.objects]
@@ -166,34 +155,14 @@ def replay(stream: Stream, thread: int, codes: Codes, tree: LineTree, *, ends_bl
     calls, child = tree.calls, tree.child
     nodes: list[int] = []
     counted: list[int] = []  # calls of the node, with those of the event
-    stack: list[tuple[int, int, int, int, int, set[int], _Steps]] = []
-    # Most events are a line of its own that runs after another one of the same frame, as it did in the pass before:
-    # such a step is looked up instead of being worked out. No steps: what came before matters to the next event.
-    steps_of: defaultdict[tuple[int, int], _Steps] = defaultdict(dict)
-    no_steps: _Steps = {}
-    steps = of_frame = no_steps
+    stack: list[tuple[int, int, int, int, int, set[int]]] = []
     note_node, note_count = nodes.append, counted.append
     code, base, here = NO_LINE, root, root  # code of the frame, node of its caller, node now
     last, statement, ran = 0, 0, set[int]()  # last line, statement of it if long, lines of it that ran
-    deepest, before, is_full = root, LEAVE, False
-    stepped = False
+    deepest, before = root, LEAVE
     marks = events[:, 1].tolist()
     for mark in _moved(marks, codes.moved) if codes.moved else marks:
-        known = steps.get((last, mark))
-        if known is not None:
-            here, last, before, stepped = known, mark, mark, True
-            calls[here] = ran_now = calls[here] + 1
-            note_node(here)
-            note_count(ran_now)
-            continue
-        if stepped:
-            ran, stepped = {last}, False
-        steps = no_steps
-        if mark == SOMEWHERE or (is_full and mark > RESUMED):
-            if mark > RESUMED and notes[code].counts_entry:
-                calls[here] -= 1
-            is_full, here = True, _somewhere(code, base, notes, child)
-        elif mark > 0 and notes[code].is_compiled:
+        if mark > 0 and notes[code].is_compiled:
             here = child(base, code, notes[code].definition)
         elif mark > 0:
             resumed = mark >= RESUMED
@@ -214,11 +183,7 @@ def replay(stream: Stream, thread: int, codes: Codes, tree: LineTree, *, ends_bl
                 elif line != last and not line < last <= text.with_end.get(line, 0):
                     calls[here] += 1
                     ran = {line}
-                    if not first:
-                        of_frame[last, line] = here
                 statement = first
-                if not first:
-                    steps = of_frame
             elif stack and not resumed and notes[code].is_part:
                 first = notes[code].text.first.get(line, 0)
                 if first and first == stack[-1][4] and line not in stack[-1][5] | ran:
@@ -230,34 +195,26 @@ def replay(stream: Stream, thread: int, codes: Codes, tree: LineTree, *, ends_bl
                 deepest = here  # of frames that suspend together the innermost comes first
             left, ended_on = code, last
             if stack:
-                code, base, here, last, statement, ran, of_frame = stack.pop()
-                if not statement:
-                    steps = of_frame
+                code, base, here, last, statement, ran = stack.pop()
             if not stack:
                 last = ended_on  # a trailing expression is code of its own, on the same line or not
                 if left in suspends:
                     here = deepest if mark == SUSPEND else root
-            elif is_full:
-                here = _somewhere(code, base, notes, child)
         else:
-            stack.append((code, base, here, last, statement, ran, of_frame))
+            stack.append((code, base, here, last, statement, ran))
             code = entered_code(mark)
             note = notes[code]
             base = root if code in suspends and len(stack) == 1 else here
             last, statement, ran = note.definition or last * (len(stack) == 1), 0, set()
-            of_frame = steps_of[base, code]
-            here = base
-            if note.definition:
-                here = child(base, code, note.definition)
-                steps = of_frame
+            here = child(base, code, note.definition) if note.definition else base
             if note.counts_entry:
                 calls[here] += 1
         before = mark
         note_node(here)
         note_count(calls[here])
     starts, depths = events[:, 0], _depths(events[:, 1])
-    if ends_blind and nodes:
-        starts = np.append(starts, starts[-1])
+    if blind_from and nodes:
+        starts = np.append(starts, max(starts[-1], blind_from))
         nodes.append(root)
         depths = np.append(depths, 0)
         counted.append(0)
@@ -329,34 +286,9 @@ class Nesting:
 def nest(start: Ints, end: Ints) -> Nesting:
     """Nest intervals of one thread that are sorted by (start, -end).
 
-    Ops of a thread nest properly, and then numpy does it: the innermost op after any start or end is the one that
-    started last at the depth then reached. Ranges of interleaved tasks need not; they are nested one by one, and
-    one that ends after the one it started in ends with it.
+    Ops of a thread nest properly. Ranges of interleaved tasks need not: one that ends after the one it started in ends
+    with it.
     """
-    lasting = np.flatnonzero(end > start)
-    count = len(lasting)
-    if not count:
-        return Nesting(np.full(len(start), -1, dtype=np.int64), lasting, lasting)
-    # at one moment ends come before starts, inner ends before outer ones, outer starts before inner ones
-    moments = np.concatenate([end[lasting][::-1], start[lasting]])
-    order = np.argsort(moments, kind="stable")
-    starts = order >= count
-    depth = np.cumsum(np.where(starts, 1, -1))
-    by_depth = np.argsort(depth.astype(np.int16) if depth.max() < 2**15 else depth, kind="stable")  # radix sort
-    latest = np.maximum.accumulate(np.where(starts[by_depth], np.arange(2 * count), 0))
-    top = np.empty(2 * count, dtype=np.int64)
-    top[by_depth] = (order - count)[by_depth][latest]  # a depth above 0 is first reached by a start
-    top[depth == 0] = -1
-    before = np.append(-1, top[:-1])
-    if (before[~starts] != (count - 1 - order)[~starts]).any():
-        return _nest_one_by_one(start, end)
-    time, running = moments[order], np.append(lasting, -1)[top]
-    parent = np.append(running, -1)[np.searchsorted(time, start, side="right") - 1]  # right for those of no length
-    parent[lasting[(order - count)[starts]]] = np.append(lasting, -1)[before[starts]]
-    return Nesting(parent, time, running)
-
-
-def _nest_one_by_one(start: Ints, end: Ints) -> Nesting:
     parents: list[int] = []
     times: list[int] = []
     tops: list[int] = []

@@ -24,7 +24,7 @@ from torchbench_magic.process.machine import proc_text, stat_fields
 from torchbench_magic.process.reach import dict_of
 from torchbench_magic.results import Doubt
 
-from .file_texts import Recompiled, Statements, read_statements, texts_of
+from .file_texts import Recompiled, Statements, read_statements, text_of
 from .profile import Profile
 from .trace import Source
 
@@ -184,36 +184,6 @@ def _numpy_names(module: ast.Module) -> frozenset[str]:
     return frozenset(names)
 
 
-_WAIT_FOR_ONE = frozenset({"acquire", "exception", "get", "join", "result", "wait"})
-_HOW_LONG = frozenset({"block", "blocking", "timeout"})
-_WAIT_FOR_ALL = frozenset({"as_completed", "gather", "wait", "wait_all"})
-_OF_POOLS = frozenset({"imap", "imap_unordered", "map", "shutdown", "starmap"})
-_ENTERED = ("Condition", "Executor", "Lock", "Pool", "Semaphore")
-
-
-def may_wait_for_threads(place: StatementPlace) -> bool:
-    """Whether the text of a line shows what waits for other threads: a join, a lock, a queue, the result of a future.
-
-    A method that is handed nothing but how long to wait, so neither ``", ".join(names)`` nor ``settings.get(key)``; a
-    ``with`` that enters a lock or leaves a pool. Processes are waited for in the same words.
-    """
-    for statement in place.statements:
-        for item in statement.items if isinstance(statement, ast.With) else ():
-            entered = item.context_expr
-            if not isinstance(entered, ast.Call) or call_name(entered).endswith(_ENTERED):
-                return True
-    return any(_may_wait(call) for call in calls_in(place.head))
-
-
-def _may_wait(call: ast.Call) -> bool:
-    last, is_method = call_name(call).rpartition(".")[2], isinstance(call.func, ast.Attribute)
-    if last in _WAIT_FOR_ALL or (is_method and last in _OF_POOLS):
-        return True
-    if not is_method or last not in _WAIT_FOR_ONE or any(each.arg not in _HOW_LONG for each in call.keywords):
-        return False
-    return all(isinstance(each, ast.Constant) and not isinstance(each.value, str | bytes) for each in call.args)
-
-
 # ---- library_calls ---------------------------------------------------------------------------------------------------
 # Which library a line calls, so that its lines can be opened: what the text names is looked up, nothing is run.
 
@@ -286,10 +256,11 @@ def _function(value: object) -> FunctionType | None:
 
 
 # ---- code_sources ----------------------------------------------------------------------------------------------------
-# Which text each code object of a run came from: a cell, a file, an older text of that file, or none that is known.
+# Which text each code object of a run came from: a cell, a file, or none that is known.
 
 Cells = Callable[[str], CellText | None]
 _SLACK = 2.0  # s: /proc/stat gives the start of the machine in whole seconds
+_UNKNOWN = "\0"  # ends the file name that stands for a text that is not known
 
 
 @dataclass(frozen=True)
@@ -351,110 +322,81 @@ def sources_of(codes: Sequence[CodeType], own: Sequence[CodeType], cells: Cells)
             found.append(replace(source, file=name))
             statements[name] = read_statements(source.text)
         doubts += of_file.doubts()
-    of = {name: replace(each, file=name.partition("\0")[0]) for name, each in _merged(found).items()}
+    of = {name: replace(each, file=name.removesuffix(_UNKNOWN)) for name, each in _merged(found).items()}
     return CodeSources(tuple(named[: len(codes)]), tuple(named[len(codes) :]), of, statements, moved, tuple(doubts))
 
 
 @dataclass(frozen=True)
 class _FileCodes:
-    """The codes of one file, each with its text.
+    """The codes of one file, each with its lines in the text of the file.
 
     Attributes:
-        texts: the newest first.
-        place: id of a code -> (number of its text, line that it counts -> line of that text); no entry for a code
-            whose text is not known.
-        unknown: the codes whose text is not known.
-        older: the codes that came from another text than the newest.
+        text: empty where there is none.
+        place: id of a code -> line that it counts -> line of the text; no entry for a code that the text does not
+            compile to.
+        unknown: these codes.
     """
 
     file: str
-    texts: tuple[str, ...]
-    place: Mapping[int, tuple[int, Mapping[int, int]]]
+    text: str
+    place: Mapping[int, Mapping[int, int]]
     unknown: tuple[CodeType, ...]
-    older: tuple[CodeType, ...]
 
     @classmethod
     def placed(cls, file: str, codes: Sequence[CodeType]) -> _FileCodes:
-        texts = tuple(texts_of(file))
-        place: dict[int, tuple[int, Mapping[int, int]]] = {}
-        unknown, older = [], []
+        text = text_of(file)
         sure = _is_compiled_plainly(file) and _may_have_changed(file)
-        for code in codes:
-            at = _place(code, texts, file, sure=sure)
-            if at is None:
-                unknown.append(code)
-                continue
-            place[id(code)] = at
-            if at[0]:
-                older.append(code)
-        return cls(file, texts, place, tuple(dict.fromkeys(unknown)), tuple(dict.fromkeys(older)))
+        found = {id(code): _lines_in(text, code, file, sure=sure) for code in codes}
+        place = {code: lines for code, lines in found.items() if lines is not None}
+        return cls(file, text, place, tuple(dict.fromkeys(code for code in codes if id(code) not in place)))
 
     def named(self, code: CodeType) -> tuple[CodeType, Mapping[int, int]]:
         """The code under the name of its text, and its lines where they are others in that text."""
-        at = self.place.get(id(code))
-        if at is None:
-            return code.replace(co_filename=_name(self.file, -1)), {}
-        text, lines = at
-        first = lines.get(code.co_firstlineno, code.co_firstlineno)
+        lines = self.place.get(id(code))
+        if lines is None:
+            return code.replace(co_filename=f"{self.file}{_UNKNOWN}"), {}
         moved = {old: new for old, new in lines.items() if old != new}
-        if not text and not moved:
-            return code, {}
-        return code.replace(co_filename=_name(self.file, text), co_firstlineno=first), moved
+        first = lines.get(code.co_firstlineno, code.co_firstlineno)
+        return (code.replace(co_firstlineno=first) if moved else code), moved
 
     def sources(self) -> dict[str, Source]:
         """File name that stands for a text -> the source."""
         found = {}
-        for number in sorted({number for number, _ in self.place.values()}):
-            text = self.texts[number]
-            cell = CellText.of(text, self.file)
-            version = "older text" if number else ""
-            found[_name(self.file, number)] = Source(cell.source_id, self.file, text, version=version)
+        if self.place:
+            found[self.file] = Source(CellText.of(self.text, self.file).source_id, self.file, self.text)
         if self.unknown:
             text = _without_text(self.unknown)
-            cell = CellText.of(text, self.file)
-            version = "text not known"
-            found[_name(self.file, -1)] = Source(cell.source_id, self.file, text, version=version)
+            source_id = CellText.of(text, self.file).source_id
+            found[f"{self.file}{_UNKNOWN}"] = Source(source_id, self.file, text, version="text not known")
         return found
 
     def doubts(self) -> list[Doubt]:
-        label, found = Path(self.file).name, []
-        if self.unknown:
-            names = _names(self.unknown)
-            text = (
-                f"{label} has changed since it was imported: lines of {names} are shown without source, by their old "
-                "numbers. Their times are valid."
-                if self.texts
-                else f"{label} cannot be read: lines of {names} are shown without source. Their times are valid."
-            )
-            action = "Reload the module, or restart the kernel, and run this again."
-            found.append(Doubt("text-unknown", text, action, self._facts()))
-        if self.older:
-            text = f"The old code of {_names(self.older)} ran: {label} has changed since. The old text is shown."
-            action = "Reload the module and import its names again to run the new code."
-            found.append(Doubt("text-older", text, action, self._facts()))
-        return found
-
-    def _facts(self) -> dict[str, object]:
-        return {"file": self.file, "unknown": len(self.unknown), "older": len(self.older)}
+        if not self.unknown:
+            return []
+        label, names = Path(self.file).name, _names(self.unknown)
+        text = (
+            f"{label} has changed since it was imported: lines of {names} are shown without source, by their old "
+            "numbers. Their times are valid."
+            if self.text
+            else f"{label} cannot be read: lines of {names} are shown without source. Their times are valid."
+        )
+        action = "Reload the module, or restart the kernel, and run this again."
+        return [Doubt("text-unknown", text, action, {"file": self.file, "unknown": len(self.unknown)})]
 
 
-def _place(code: CodeType, texts: Sequence[str], file: str, *, sure: bool) -> tuple[int, Mapping[int, int]] | None:
-    """Number of the newest text that compiles to the code, and the lines in it.
+def _lines_in(text: str, code: CodeType, file: str, *, sure: bool) -> Mapping[int, int] | None:
+    """Line that a code counts -> line of the text, where they differ; None where the text is not the code's.
 
     Args:
         sure: a text that does not compile to the code is not its text. Else (an import hook changed the code, and
             pytest's does; the file is older than the process) the lines are those of the text all the same.
     """
-    if is_compiled(code) or code.co_name.startswith(RESUMED):
-        return (0, {}) if texts else None
-    for number, text in enumerate(texts):
-        lines = _recompiled(text, file).lines_of(code)
-        if lines is not None:
-            return number, lines
-    if sure or not texts:
+    if not text:
         return None
-    there = (n for n, text in enumerate(texts) if _recompiled(text, file).has_one_there(code))
-    return next(there, 0), {}
+    if is_compiled(code) or code.co_name.startswith(RESUMED):
+        return {}
+    lines = _recompiled(text, file).lines_of(code)
+    return {} if lines is None and not sure else lines
 
 
 @functools.lru_cache(maxsize=256)
@@ -486,11 +428,6 @@ def _process_start() -> float:
     stat = proc_text("/proc/stat").partition("\nbtime ")[2].split()
     started = stat_fields("self")[19:20]
     return int(stat[0]) + int(started[0]) / os.sysconf("SC_CLK_TCK") if stat and started else 0.0
-
-
-def _name(file: str, text: int) -> str:
-    """The file name that stands for a text of a file: -1 is the one that is not known."""
-    return file if not text else f"{file}\0{text}"
 
 
 def _names(codes: Sequence[CodeType]) -> str:

@@ -119,7 +119,6 @@ class SteppedRun:
         self._started = time.perf_counter()
         self._callers: Callers | None = None
         self._action = Action.NONE
-        self._prepared: RecordedRun | None = None
         self._recording: RecordedRun | None = None
         self._range: Any = None
         self._ended = 0  # Unix ns at which the step before ended
@@ -193,8 +192,6 @@ class SteppedRun:
         with self._undone:
             if self._recording is not None:
                 self._recording.__exit__(None, None, None)
-            elif self._prepared is not None:
-                self._discard()
 
     def finish(self, error: BaseException | None) -> Profile | None:
         """The profile of a cycle that the end of the body, or ``error``, has ended; None where none was recording."""
@@ -216,12 +213,8 @@ class SteppedRun:
                 if before is Action.RECORD_AND_SAVE or not self._action.records:
                     self._end_cycle()
                 self.tell()
-                if self._action is Action.WARMUP and self._prepared is None:
-                    self._prepare()
-                elif self._action.records and self._recording is None:
+                if self._action.records and self._recording is None:
                     self._start_cycle()
-                elif self._action is Action.NONE and self._prepared is not None:
-                    self._discard()
             finally:
                 self._is_between = False
             if self._action is Action.NONE:
@@ -240,19 +233,10 @@ class SteppedRun:
             self._recording.after, ended = time.time_ns() - ended, time.time_ns()
         return ended
 
-    def _prepare(self) -> None:
-        assert self._callers is not None
-        try:
-            self._prepared = self._make_run(self._callers)
-            self._prepared.prepare()
-        except Busy:
-            self._prepared = None  # counted where the recording was to start
-
     def _start_cycle(self) -> None:
         assert self._callers is not None
-        run, self._prepared = self._prepared, None
         try:
-            run = run or self._make_run(self._callers)
+            run = self._make_run(self._callers)
         except Busy:
             self.skipped += 1
             self._action = Action.NONE
@@ -282,13 +266,6 @@ class SteppedRun:
         self.cycles.append(profile)
         self._most = _most_time_in(profile)
         return profile
-
-    def _discard(self) -> None:
-        """Put away a profiler that was prepared and is not needed: it can only be stopped once it was started."""
-        run, self._prepared = self._prepared, None
-        if run is not None:
-            with run:
-                pass
 
     def _leave(self, run: RecordedRun) -> None:
         run.leave()

@@ -435,20 +435,14 @@ def _waits(profile: Profile, top: Mapping[str, Any], cost: float) -> str:
         return of_device
     for doubt in profile.warnings:
         facts = doubt.facts
-        if (facts.get("source_id"), facts.get("line")) != _where(top):
-            continue
-        if doubt.kind == "waits":
+        if doubt.kind == "waits" and (facts.get("source_id"), facts.get("line")) == _where(top):
             waited = float(str(facts["waited"]))
             least = "at least " if facts.get("is_least", True) else ""
             part = "nearly all" if waited >= _NEARLY_ALL * cost else f"{least}{units.seconds_text(waited)}"
-            return f", {part} of it waiting{f', beside {_threads(facts)}' if facts.get('who') else ''}"
-        if doubt.kind == "waits-for-threads":
-            return f", waiting for {_threads(facts)}"
+            beside = f", beside {facts['who']}" if "who" in facts else ""
+            work = f", whose torch work is at {facts['at']}" if facts.get("at") else ""
+            return f", {part} of it waiting{beside}{work}"
     return ""
-
-
-def _threads(facts: Mapping[str, Any]) -> str:
-    return f"{facts['who']}, whose torch work is at {facts['at']}" if facts.get("at") else str(facts["who"])
 
 
 def _inside(profile: Profile, top: Mapping[str, Any], is_by_module: bool, *, with_backward: bool) -> Iterator[Phrase]:

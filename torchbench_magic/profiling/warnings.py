@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -30,7 +29,7 @@ from .join import Dropped, RunEvents
 from .options import ProfileOptions, Schedule
 from .recorder import RecordedRun, unseen_cpu_seconds
 from .segments import NO_LINE, ThreadJoin
-from .sources import call_name, calls_in, leaves_for_numpy, may_wait_for_threads, place_in
+from .sources import call_name, calls_in, leaves_for_numpy, place_in
 from .steps import SteppedRun
 from .trace import Source, overlap
 
@@ -97,7 +96,7 @@ def _fewer(num_threads: int, cores: int) -> str:
 
 
 # ---- waiting_lines ---------------------------------------------------------------------------------------------------
-# A line that waits: for threads of Python's that run torch, and where their work stands, or for something else.
+# A line that waits, and threads of Python's that run torch meanwhile.
 
 _LEAST_OUTSIDE = 0.2  # of the wall time that the line is outside torch
 _BESIDE = 0.25  # of the line's time in which the thread is in torch
@@ -105,55 +104,62 @@ _ASLEEP = 0.5  # of the line's time that the thread of the cell cannot have comp
 
 
 def waits_of_a_line(run: RecordedRun, joined: Joined, sources: Mapping[str, Source]) -> Doubt | None:
-    """About the line of the cell's own thread with the most time outside torch; None where it does not wait.
+    """About the line of the cell's own thread with the most time outside torch, which sleeps, reads, or waits for a
+    lock, a process, a device or a thread; None where it does not wait, or where that is not known.
 
     That it waits is known by the samples of the thread where there are any, else by its processor time: the line can
-    have computed no more than that.
+    have computed no more than that, and it did not wait for a core either. Threads that were in torch meanwhile are
+    named: whether the line waits for them is not known.
     """
     line, begins, ends = _longest_outside_torch(joined)
     outside = int((ends - begins).sum())
     if line is None or outside < _LEAST_OUTSIDE * joined.wall:
         return None
-    waited = None if run.samples is None else sampled_waits(run.samples, joined)
-    sampled = None if waited is None else _waited_within(begins, ends, *waited)
-    if (outside - run.own_cpu if sampled is None else sampled) < _ASLEEP * outside:
+    samples = None if run.samples is None else sampled_waits(run.samples, joined)
+    if samples is not None:
+        waited = _waited_within(begins, ends, *samples) / 1e9
+    else:
+        waited = (outside - run.own_cpu) / 1e9 - run.own_waited
+    if not waited >= _ASLEEP * outside / 1e9:  # NaN where it is not known whether it waited for a core
         return None
+    least = "at least " if samples is None else ""
+    meanwhile, of_threads = _beside(run, joined, sources, begins, ends)
+    return Doubt(
+        "waits",
+        f"{_label(line, joined, sources)} waits, {least}{seconds_text(waited)} of {seconds_text(joined.wall / 1e9)}: "
+        f"its thread used the CPU for {seconds_text(run.own_cpu / 1e9)} in all. It sleeps, or waits "
+        f"for a file, a lock, another thread or process, or a device.{meanwhile}",
+        facts={
+            "source_id": sources[joined.codes[line[0]].co_filename].source_id,
+            "line": line[1],
+            "waited": waited,
+            "is_least": samples is None,
+            "cpu": run.own_cpu / 1e9,
+            **of_threads,
+        },
+    )
+
+
+def _beside(
+    run: RecordedRun, joined: Joined, sources: Mapping[str, Source], begins: Ints, ends: Ints
+) -> tuple[str, dict[str, object]]:
+    """Which threads of Python's were in torch in these stretches, and where their work stands: in words, as facts."""
     python = run.python_threads | {stream.native_id: stream.name for stream in run.record.streams}
     beside = [
         (_overlap(joined, thread, begins, ends), thread)
         for thread in joined.threads[1:]
         if thread.segments.native_id in python and len(thread.ops)
     ]
-    workers = [thread for ns, thread in sorted(beside, key=lambda each: -each[0]) if ns >= _BESIDE * outside]
+    least = _BESIDE * int((ends - begins).sum())
+    workers = [thread for ns, thread in sorted(beside, key=lambda each: -each[0]) if ns >= least]
     if not workers:
-        return _waits_for_something(run, outside, line, joined, sources, sampled)
+        return "", {}
     names = [python[thread.segments.native_id] for thread in workers]
     where, seconds = _most_torch(workers, joined, sources)
     who = f"thread {names[0]}" if len(names) == 1 else f"{len(names)} threads ({names[0]}, …)"
     whose = "its" if len(names) == 1 else "most of their"
     work = f"{whose} torch work is {f'at {where}' if where else 'on no line'} ({seconds_text(seconds)})."
-    of_threads = {"threads": len(names), "who": who, "at": where, "seconds": seconds}
-    source = sources[joined.codes[line[0]].co_filename]
-    if not _waits_for(workers, source, line[1], joined, int(ends.max())):
-        waits = _waits_for_something(run, outside, line, joined, sources, sampled)
-        more = f" Meanwhile {who} computed: {work}"
-        return None if waits is None else replace(waits, text=waits.text + more, facts={**waits.facts, **of_threads})
-    part = f"{seconds_text(outside / 1e9)} of {seconds_text(joined.wall / 1e9)}"
-    return Doubt(
-        "waits-for-threads",
-        f"{_label(line, joined, sources)} waits for {who}, {part}; {work}",
-        facts={"source_id": source.source_id, "line": line[1], "waited": outside / 1e9, **of_threads},
-    )
-
-
-def _waits_for(workers: Sequence[ThreadJoin], source: Source, line: int, joined: Joined, until: int) -> bool:
-    """Whether there is evidence that the line waits for these threads, and not only while they compute: its text shows
-    a join, a lock or the like, and one of them was in no op any more when the line went on for the last time."""
-    place = place_in(source, line)
-    if place is None or not may_wait_for_threads(place):
-        return False
-    last, end = np.array([until - 1]), np.array([until])
-    return any(not _overlap(joined, thread, last, end) for thread in workers)
+    return f" Meanwhile {who} computed: {work}", {"threads": len(names), "who": who, "at": where, "seconds": seconds}
 
 
 def _waited_within(begins: Ints, ends: Ints, of: Ints, until: Ints, waiting: Ints) -> int:
@@ -161,38 +167,6 @@ def _waited_within(begins: Ints, ends: Ints, of: Ints, until: Ints, waiting: Int
     order = np.argsort(begins, kind="stable")
     inside = overlap(of, until, begins[order], ends[order])
     return int((waiting * (inside / np.maximum(until - of, 1))).sum())
-
-
-def _waits_for_something(
-    run: RecordedRun,
-    outside: int,
-    line: tuple[int, int],
-    joined: Joined,
-    sources: Mapping[str, Source],
-    sampled: int | None,
-) -> Doubt | None:
-    """About a line that sleeps, reads, or waits for a lock, a process or a device: its thread used little of a core and
-    did not wait for one either. None where the latter is not known."""
-    if math.isnan(run.own_waited) and sampled is None:
-        return None
-    not_waited = run.own_waited if sampled is None else 0.0
-    waited = (outside - run.own_cpu) / 1e9 - not_waited if sampled is None else sampled / 1e9
-    if not waited >= _ASLEEP * outside / 1e9:
-        return None
-    least = "at least " if sampled is None else ""
-    return Doubt(
-        "waits",
-        f"{_label(line, joined, sources)} waits, {least}{seconds_text(waited)} of {seconds_text(joined.wall / 1e9)}: "
-        f"its thread used the CPU for {seconds_text(run.own_cpu / 1e9)} in all. It sleeps, or waits "
-        "for a file, a lock, another thread or process, or a device.",
-        facts={
-            "source_id": sources[joined.codes[line[0]].co_filename].source_id,
-            "line": line[1],
-            "waited": waited,
-            "is_least": sampled is None,
-            "cpu": run.own_cpu / 1e9,
-        },
-    )
 
 
 def _longest_outside_torch(joined: Joined) -> tuple[tuple[int, int] | None, Ints, Ints]:
@@ -377,15 +351,13 @@ def _dropped(dropped: Dropped, options: ProfileOptions) -> Doubt | None:
 
 
 def _lines_cut(run: RecordedRun, options: ProfileOptions) -> Doubt | None:
-    full = run.record.full
-    if not full:
+    if not run.record.full:
         return None
-    after = max(0.0, (full - run.begin) / 1e9)
+    after = max(0.0, (min(run.record.full.values()) - run.begin) / 1e9)
     return Doubt(
         "lines-cut",
-        f"More than --max-events {units.count(options.max_events)} line events: from {seconds_text(after)} on what "
-        "runs in a function counts on its `def` line, and what runs at the top of a cell on no line. Times per op are "
-        "valid.",
+        f"More than --max-events {units.count(options.max_events)} line events of a thread: from "
+        f"{seconds_text(after)} on what it runs is on no line. Times per op are valid.",
         "Profile fewer steps (`--schedule`, `--steps`), or raise `--max-events`.",
         {"after": after},
     )

@@ -88,7 +88,8 @@ shows = sentence[-60:]
         ),
         """
 sentence = " ".join(outputs[1].partition("\\n\\n")[0].split())
-right = "waiting for thread" in sentence and "--lines-of" not in sentence and "torch work is at In[4]:4" in sentence
+beside = " of it waiting, beside thread" in sentence and "torch work is at In[4]:4" in sentence
+right = beside and "--lines-of" not in sentence
 outcome, shows = ("right" if right else "wrong"), sentence
 """,
     ),

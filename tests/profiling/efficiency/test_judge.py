@@ -164,22 +164,17 @@ def test_what_more_calls_tell(run: Profile, more: Any, told: Any, monkeypatch: p
 
 
 @pytest.mark.usefixtures("not_called")
-@pytest.mark.parametrize(
-    ("faults", "faster", "told"), [(1e6, 10.0, "page-fault"), (0.0, 10.0, "below-roof"), (1e6, 1.0, "below-roof")]
-)
-def test_page_faults_of_the_run_count_where_memory_is_there_in_the_calls_after_it(
-    run: Profile, faults: float, faster: float, told: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("faster", "told"), [(10.0, None), (1.0, "below-roof")])
+def test_an_op_that_is_much_faster_where_its_memory_is_there_has_no_class(
+    run: Profile, faster: float, told: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A million faults are all of its fresh pages; it is blamed on them where the op is faster without."""
+    """Page faults of the run may have held it up, and nobody counted them by themselves."""
     seconds = next(row.seconds for row in judged(run, FAST).efficiency.rows if (row.op, row.line) == ("aten::add", 6))
     monkeypatch.setattr(judge, "once_more", lambda *_: MoreCalls(0.0, 1.0, seconds / faster))
     monkeypatch.setattr(judge, "_MATTERS", 0.0)
     monkeypatch.setattr(judge, "_MOST_CALLED", 100)
-    made = judged(run, FAST, ProcessUse(faults=faults))
-    assert kind_at(made, "aten::add", 6) == told
-    (row,) = (row for row in made.efficiency.rows if (row.op, row.line) == ("aten::add", 6))
-    assert row.again == pytest.approx(seconds / faster)
-    assert row.faults == (row.fresh / 4096 if told == "page-fault" else 0.0)
+    kind = kind_at(judged(run, FAST), "aten::add", 6)
+    assert kind == told if told else pd.isna(kind)
 
 
 @pytest.mark.usefixtures("not_called")
@@ -370,25 +365,20 @@ def test_without_a_count_or_memory_it_is_not_known(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("more", "cost", "of_run", "told"),
+    ("more", "cost", "told"),
     [
-        (MoreCalls(FAULTS, 1.0, 0.02), 1e-6, 0.0, (FAULTS, 8.192e-3, 0.4096)),
-        (MoreCalls(FAULTS, 1.0, 0.02), 1e-3, 0.0, (FAULTS, 0.02, 1.0)),  # never more than the op takes
-        (MoreCalls(0.0, 1.0, 0.02), 1e-6, 0.0, (0.0, 0.0, 0.0)),
-        (MoreCalls(0.0, 1.0, 0.005), 1e-6, 1.0, (FAULTS, 0.015, 1.0)),  # the run's own faults
-        (MoreCalls(0.0, 1.0, 0.005), 2e-6, 1.0, (FAULTS, 16.384e-3, 1.0)),
-        (MoreCalls(0.0, 1.0, 0.019), 2e-6, 1.0, (0.0, 0.0, 0.0)),  # as fast with memory that was there
+        (MoreCalls(FAULTS, 1.0, 0.02), 1e-6, (FAULTS, 8.192e-3, 0.4096)),
+        (MoreCalls(FAULTS, 1.0, 0.02), 1e-3, (FAULTS, 0.02, 1.0)),  # never more than the op takes
+        (MoreCalls(0.0, 1.0, 0.02), 1e-6, (0.0, 0.0, 0.0)),
     ],
 )
-def test_faults_their_seconds_and_their_share(
-    more: MoreCalls, cost: float, of_run: float, told: tuple[float, float, float]
-) -> None:
-    assert faults_in_call(ROW, more, cost, of_run) == pytest.approx(told)
+def test_faults_their_seconds_and_their_share(more: MoreCalls, cost: float, told: tuple[float, float, float]) -> None:
+    assert faults_in_call(ROW, more, cost) == pytest.approx(told)
 
 
 @pytest.mark.parametrize(("more", "cost"), [(None, 1e-6), (MoreCalls(FAULTS, 1.0, 0.02), math.nan)])
 def test_of_an_op_that_was_not_called_or_without_a_cost_none_are_known(more: MoreCalls | None, cost: float) -> None:
-    faults, seconds, share = faults_in_call(ROW, more, cost, 0.0)
+    faults, seconds, share = faults_in_call(ROW, more, cost)
     assert math.isnan(faults)
     assert (seconds, share) == (0.0, 0.0)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import collections
-import contextvars
 import functools
 import gc
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -54,12 +53,6 @@ WAYS = {
     "a variable": ("y = t", "`y`", "variable"),
     "a list": ("kept = [1, t]", "the list `kept`", "list"),
     "a dict of lists": ("log = {'loss': [t]}", "the dict `log`", "dict"),
-    "a list of a thread": (
-        "import threading\nheld = threading.local(); held.x = [t]; held.n = [0]",
-        "the list `held.x`",
-        "list",
-    ),
-    "an attribute of a thread": ("import threading\nheld = threading.local(); held.t = t", "`held.t`", "attribute"),
     "a deque": ("queue = collections.deque([t])", "the deque `queue`", "deque"),
     "an attribute": (
         "class Box:\n    pass\nbox = Box(); box.inner = Box(); box.inner.t = t",
@@ -167,32 +160,6 @@ def test_objects_that_each_hold_the_one_before_are_a_chain() -> None:
 def test_a_wrapper_in_a_wrapper_is_no_chain() -> None:
     made = "class W:\n    def __init__(self, inner):\n        self.inner = inner\nw = W(W(W(torch.rand(3))))"
     assert {each.kind for each in find_holders(after(made)).blocks if each.name == "w"} == {"attribute"}
-
-
-def in_its_own_context(test: Callable[[], None]) -> Callable[[], None]:
-    """What the test sets does not stay for those after it."""
-    return functools.wraps(test)(lambda: contextvars.copy_context().run(test))
-
-
-@in_its_own_context
-def test_a_context_variable_holds_its_value_and_a_token_what_was_before() -> None:
-    made = "import contextvars\nlog = contextvars.ContextVar('log')\n"
-    code = "log.set([torch.rand(10)])\ntoken = log.set([*log.get(), torch.rand(20)])"
-    names = after(made + code)
-    both = {each.nbytes: each.holder for each in find_holders(names).blocks if each.name in ("log", "token", "Out[5]")}
-    assert both == {40: "the list `log` (a context variable)", 80: "the list `log` (a context variable)"}
-    of_token = after(f"{made}log.set(torch.rand(30))\ntoken = log.set(None)")
-    assert [each.holder for each in find_holders(of_token).blocks if each.nbytes == 120] == ["`token`"]
-
-
-@in_its_own_context
-def test_an_output_that_only_leads_to_a_context_is_no_holder() -> None:
-    names = after("import contextvars\nlog = contextvars.ContextVar('log')\nfirst = log.set(torch.rand(50))")
-    token = names.pop("first")
-    last = last_value(token, CellText.of("x", "<cell>", 5))
-    assert [each.holder for each in find_holders(names, last=last).blocks if each.nbytes == 200] == [
-        "`log` (a context variable)"
-    ]
 
 
 def test_roles_are_told() -> None:

@@ -252,7 +252,6 @@ def test_the_live_table_counts_all_calls_those_drawn_together_as_a_row_of_their_
 WORK: dict[str, Callable[[Profile, Path], Any]] = {
     "page": lambda profile, folder: mimebundle(profile),
     "timeline": lambda profile, folder: profile.timeline()._repr_mimebundle_(),
-    "export": lambda profile, folder: profile.export_trace(folder / "trace.json"),
 }
 
 
@@ -381,8 +380,3 @@ def test_a_trace_is_the_same_in_however_many_parts_it_is_written(
         kind = event.get("cat", event["ph"])
         counted[kind] = counted.get(kind, 0) + 1
     assert (counted["cpu_op"], counted["cell_line"], counted["C"]) == (80, 80, 80)
-
-
-def test_a_moment_before_the_body_has_its_sign_and_its_decimals() -> None:
-    wanted = ["-1.500", "-0.001", "0.000", "0.007", "12034.005"]
-    assert chrome_trace._us(np.array([-1500, -1, 0, 7, 12_034_005])) == wanted

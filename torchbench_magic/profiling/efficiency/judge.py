@@ -27,12 +27,10 @@ from torchbench_magic.timing.changes import read_memory
 from .op_bytes import (
     DISPATCHES,
     FASTER,
-    FAULTED,
     FAULTED_TIME,
     LARGE_FRESH,
     MOVES_ONLY,
     NEAR,
-    PAGE,
     SERIAL,
     OpWork,
     accounts_for,
@@ -86,10 +84,10 @@ def judged(profile: Profile, peaks: Peaks, spent: ProcessUse | None = None) -> P
         for each in _to_call(found, profile.wall_time)
         if (call := recorded.get(each.call)) is not None and (more := once_more(call, peaks.threads)) is not None
     }
-    held_up, of_run = _was_held_up(profile), run_faulting([each.row for each in found], called, spent)
-    is_fault = of_run >= FAULTED or any(accounts_for(more.faults, row.fresh) for row, more in called.items())
+    held_up = _was_held_up(profile)
+    is_fault = any(accounts_for(more.faults, row.fresh) for row, more in called.items())
     cost = cost_of_fault(peaks.threads) if is_fault else math.nan
-    faults = {each.row: faults_in_call(each.row, called.get(each.row), cost, of_run) for each in found}
+    faults = {each.row: faults_in_call(each.row, called.get(each.row), cost) for each in found}
     found = [_with_calls(each, called, peaks, spent.worker_share, held_up, faults[each.row]) for each in found]
     rows = sorted((each.row for each in found), key=lambda row: -row.seconds * row.calls)
     made = Efficiency(
@@ -256,16 +254,16 @@ def _with_calls(
 ) -> _Judged:
     """With the class that more calls tell; of an op that was not called the run tells whether it was serial.
 
-    One that was not called and writes into much memory of its own may be held up by page faults: it has no class. One
-    that comes near its roof when it is called again is not far below it by what it is: page faults of the run explain
-    that, or nothing does (caches that were cold, a slower processor) and it has no class.
+    One that writes into much memory of its own, and was not called or takes much less where that memory is there, may
+    be held up by page faults of the run: it has no class. One that comes near its roof when it is called again is not
+    far below it by what it is (caches that were cold, a slower processor): it has no class either.
     """
     row, more = each.row, called.get(each.row)
     if not math.isnan(row.bytes) and row.kind not in ("overhead", "compute", "memory"):
         faults, fault_seconds, fault_share = counted
         again = math.nan if more is None else more.seconds
         share = more.worker_share if more is not None else worker_share
-        is_known = row.fresh < LARGE_FRESH or not math.isnan(faults)
+        is_known = row.fresh < LARGE_FRESH or not (math.isnan(faults) or again <= FASTER * row.seconds)
         is_near = row.roof / again >= NEAR if again > 0 else False
         kind = class_of(
             row.seconds,
@@ -488,45 +486,19 @@ def _fill_fresh() -> None:
         del filled  # it holds the memory
 
 
-def faults_in_call(row: OpEfficiency, more: MoreCalls | None, cost: float, of_run: float) -> tuple[float, float, float]:
+def faults_in_call(row: OpEfficiency, more: MoreCalls | None, cost: float) -> tuple[float, float, float]:
     """(faults, seconds that they take, their share of the op's time) of one call; NaN faults where none were counted,
     or it is not known what they take.
 
     Args:
         more: calls of the op after the run; None without.
         cost: seconds of a fault; NaN: not known.
-        of_run: share of the run's fresh pages for which faults were counted in it, see `run_faulting`.
     """
     if more is None:
         return math.nan, 0.0, 0.0
-    is_of_run = row.fresh >= LARGE_FRESH and of_run >= FAULTED and not accounts_for(more.faults, row.fresh)
-    if is_of_run and more.seconds <= FASTER * row.seconds:  # the memory was there only after the run
-        faults = of_run * row.fresh / PAGE
-        longer = row.seconds - more.seconds
-        seconds = min(max(longer, 0.0 if math.isnan(cost) else faults * cost), row.seconds)
-        return faults, seconds, 1.0
     if math.isnan(more.faults) or not accounts_for(more.faults, row.fresh):
         return more.faults, 0.0, 0.0
     if math.isnan(cost):
         return math.nan, 0.0, 0.0
     of_call = more.seconds if more.seconds > 0 else row.seconds
     return more.faults, min(more.faults * cost, row.seconds), min(more.faults * cost / of_call, 1.0)
-
-
-def run_faulting(rows: Iterable[OpEfficiency], called: Mapping[OpEfficiency, MoreCalls], spent: ProcessUse) -> float:
-    """Share of the fresh pages of the run for which page faults were counted in the run, less those of the calls after
-    it that faulted too; 0 where they were not counted.
-
-    The system takes memory back when a run frees it, and a few calls of one op alone may never see that.
-    """
-    pages = counted = 0.0
-    for row in rows:
-        if row.fresh >= LARGE_FRESH:
-            more = called.get(row)
-            faults = more.faults if more is not None and not math.isnan(more.faults) else 0.0
-            if not accounts_for(faults, row.fresh):
-                pages += row.calls * row.fresh / PAGE
-            counted += row.calls * faults
-    if not pages or math.isnan(spent.faults):
-        return 0.0
-    return min(max(spent.faults - counted, 0.0) / pages, 1.0)

@@ -41,7 +41,7 @@ FAULTED_TIME = 0.25
 """Of an op's time that its page faults take: from there on they hold it up. One that is far below its roof for another
 reason too (a transposed input: 0.4) is held up by both, and both are told."""
 FASTER = 0.67
-"""Of the time in the run: an op that takes so much less where its memory is there was held up by getting it."""
+"""Of the time in the run: an op that takes so much less where its memory is there may have waited for it."""
 LARGE_FRESH = 1 << 20
 """Bytes of a fresh output from which on page faults are looked for: a smaller one comes from memory that is kept."""
 

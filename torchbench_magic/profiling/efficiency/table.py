@@ -39,10 +39,8 @@ class OpEfficiency:
         side: ``compute`` or ``memory``, which of the two the roof is; empty where there is none.
         kind: one of `CLASSES`; empty where it cannot be told.
         is_bounded: the roof is one for this op: its FLOPs are counted, or moving bytes is all it does.
-        faults: minor page faults of one call, counted in calls after the run, or its part of the run's own where those
-            calls had memory that was there; NaN where none was counted.
-        fault_seconds: that these faults take of one call, with giving the pages back: by the measured cost of a fault,
-            or what the op took longer in the run than with memory that was there.
+        faults: minor page faults of one call, counted in calls after the run; NaN where none was counted.
+        fault_seconds: that these faults take of one call, with giving the pages back: by the measured cost of a fault.
         again: seconds of one call after the run, with warm memory and caches; NaN where there was none.
     """
 

@@ -20,7 +20,7 @@ from torchbench_magic.profiling.recorder import hide_from_compiler, kernel_threa
 from torchbench_magic.profiling.schema import LINE_COLUMNS, OP_COLUMNS, frame_of
 from torchbench_magic.profiling.sources import ProfiledBody
 from torchbench_magic.profiling.warnings import doubts_of_load, worked_on
-from torchbench_magic.profiling.workers.record import WorkerRecord, Workers, worker_table
+from torchbench_magic.profiling.workers.record import Workers, WorkerSeconds, worker_table
 from torchbench_magic.results import Doubt
 from torchbench_magic.units import count, percent, seconds_text
 
@@ -59,7 +59,7 @@ class PhasesRun:
     def __init__(self, options: ProfileOptions) -> None:
         self.marks = LoopMarks()
         self.samples = LineSamples()
-        self.workers = WorkerRecord({}, {})
+        self.workers: WorkerSeconds = {}
         self.overhead = 0.0
         self.native_id = threading.get_native_id()
         self._workers = Workers()

@@ -11,9 +11,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextvars import Context, Token, copy_context
+from contextvars import Context
 from dataclasses import dataclass, field
-from itertools import chain
 from types import (
     BuiltinFunctionType,
     CodeType,
@@ -26,7 +25,6 @@ from types import (
     TracebackType,
 )
 from typing import Any, NamedTuple
-from weakref import ReferenceType
 
 import numpy as np
 import pandas as pd
@@ -175,7 +173,7 @@ def find_holders(
     met.seen.update(map(id, apart))
     cut = False
     with without_overrides():
-        visible = (chain(variable_roots(namespace), context_roots()), local_roots(running), module_roots(namespace))
+        visible = (variable_roots(namespace), local_roots(running), module_roots(namespace))
         for roots in (*visible, [*([last] if last is not None else []), *hidden_roots(namespace)]):
             if not cut:
                 cut = _walk(roots, met, found, torch.Tensor, lambda: clock() - started > most_seconds)
@@ -194,11 +192,10 @@ def _walk(
     roots: Iterable[Root], met: _Met, found: dict[int, HeldBlock], tensor: type, is_over: Callable[[], bool]
 ) -> bool:
     """Search from these roots on. Whether it was cut off."""
-    todo, later = deque[int](), deque[int]()  # a graph leads to what variables and modules hold by themselves, too,
-    for root in roots:  # and the token of a context variable to what that still holds
+    todo, later = deque[int](), deque[int]()  # a graph leads to what variables and modules hold by themselves, too
+    for root in roots:
         if type(root.value) not in ATOMS and id(root.value) not in met.seen:
-            into = later if type(root.value) is Token else todo
-            into.append(met.add(root.value, -1, Lead("within"), root))
+            todo.append(met.add(root.value, -1, Lead("within"), root))
     count = 0
     while todo or later:
         at = todo.popleft() if todo else later.popleft()
@@ -211,8 +208,7 @@ def _walk(
                 _note(value, at, met, found)
             for number, (step, each) in enumerate(node_parts(value) if met.steps[at].way == "graph" else parts(value)):
                 if type(each) not in ATOMS and id(each) not in met.seen:
-                    into = later if step.way == "graph" or type(each) is Token else todo
-                    into.append(met.add(each, at, step, met.roots[at]))
+                    (later if step.way == "graph" else todo).append(met.add(each, at, step, met.roots[at]))
                 if number % _ITEMS_EVERY == _ITEMS_EVERY - 1 and is_over():
                     return True
         except Exception:  # noqa: BLE001  # an object may be broken in any way; it is said that it was not searched
@@ -321,7 +317,7 @@ class Lead(NamedTuple):
 ATOMS = frozenset(
     {
         *(int, float, complex, bool, str, bytes, bytearray, type(None), type(...), range, slice),
-        *(CodeType, BuiltinFunctionType, MemberDescriptorType, GetSetDescriptorType),
+        *(CodeType, BuiltinFunctionType, MemberDescriptorType, GetSetDescriptorType, Context),
     }
 )
 """Types of what holds nothing, or leads away from what the reader holds."""
@@ -356,10 +352,7 @@ def parts(value: Any) -> _Parts:
     elif issubclass(kind, type):
         yield from _of_class(value)
         return
-    elif kind is Context:
-        yield from ((Lead("within"), each) for each in value.values())
-        return
-    elif issubclass(kind, ModuleType) or _library_of(kind) in _SHELLS:
+    elif issubclass(kind, (ModuleType, threading.local)) or _library_of(kind) in _SHELLS:
         return
     elif issubclass(kind, BaseException):
         yield from ((Lead("within"), each) for each in _of_error(value))
@@ -437,9 +430,6 @@ def _of_error(error: BaseException) -> Iterator[Any]:
 
 def _attributes(value: Any, kind: type) -> _Parts:
     """Of an instance: its own attributes, those of a user's class; of what has none by name, whatever it refers to."""
-    if issubclass(kind, threading.local):
-        yield from _of_threads(value)
-        return
     held = dict_of(value)
     if type(held) is dict:
         for name, item in list(held.items()):
@@ -448,14 +438,6 @@ def _attributes(value: Any, kind: type) -> _Parts:
         referents = (each for each in gc.get_referents(value) if each is not held)
         yield from ((Lead("within"), each) for each in referents if type(each) not in ATOMS and not _leads_away(each))
     yield from ((Lead("within"), base) for base in class_order(kind) if is_users_class(base))
-
-
-def _of_threads(value: Any) -> _Parts:
-    """The attributes that a ``threading.local`` has in each thread: it refers to a dict of them by a weak key."""
-    for each in gc.get_referents(value):
-        if type(each) is dict and each and all(type(key) is ReferenceType for key in each):
-            for held in list(each.values()):
-                yield from ((Lead("attribute", name), item) for name, item in list(held.items()))
 
 
 def _of_class(kind: type) -> _Parts:
@@ -467,7 +449,7 @@ def _of_class(kind: type) -> _Parts:
 
 
 def _leads_away(value: Any) -> bool:
-    """A context leads from a token, a task or a thread to what context variables hold by themselves."""
+    """What leads from an object to all that a notebook has: a context does from a token, a task or a thread."""
     return isinstance(value, type | ModuleType) or type(value) in (FrameType, Context)
 
 
@@ -566,13 +548,6 @@ def local_roots(running: Iterable[FrameType]) -> Iterator[Root]:
         code = frame.f_code.co_qualname.replace("<locals>.", "")
         for name, value in list(frame.f_locals.items()):
             yield Root(name, "variable", value, f"`{name}` in `{code}`, which is still running")
-
-
-def context_roots() -> Iterator[Root]:
-    """What context variables hold."""
-    for variable, value in copy_context().items():
-        name = printable(variable.name).replace("`", "'")
-        yield Root(name, "variable", value, f"`{name}` (a context variable)")
 
 
 def module_roots(namespace: Mapping[str, Any]) -> Iterator[Root]:

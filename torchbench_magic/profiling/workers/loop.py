@@ -117,7 +117,6 @@ def replace_loop(original: Callable[..., None] | None) -> None:
 
 def observed_loop(notes: str, *args: Any, **kwargs: Any) -> None:
     """Takes the place of torch's ``_worker_loop`` as the target of a worker process."""
-    _leave_trace_hooks()
     ended = threading.Event()
     looking = threading.Thread(
         target=_look, args=(threading.get_ident(), notes, ended), name="torchbench_magic", daemon=True
@@ -128,18 +127,6 @@ def observed_loop(notes: str, *args: Any, **kwargs: Any) -> None:
     finally:
         ended.set()
         looking.join(1.0)
-
-
-def _leave_trace_hooks() -> None:
-    """A forked child inherits the line source, whose record nobody would read."""
-    for hook, put in ((sys.gettrace(), sys.settrace), (threading.gettrace(), threading.settrace)):
-        if str(getattr(hook, "__module__", "")).startswith(__name__.partition(".")[0]):
-            put(None)
-    monitoring: Any = getattr(sys, "monitoring", None)
-    for tool in range(6) if monitoring is not None else ():
-        if monitoring.get_tool(tool) == "torchbench_magic":
-            monitoring.set_events(tool, 0)
-            monitoring.free_tool_id(tool)
 
 
 def _look(thread: int, notes: str, ended: threading.Event) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import pandas as pd
 
-from torchbench_magic.process.machine import children_of, proc_text, stat_fields
 from torchbench_magic.profiling.schema import WORKER_COLUMNS, frame_of
 from torchbench_magic.results import Doubt
 from torchbench_magic.units import seconds_text
@@ -24,22 +21,11 @@ from .loop import STARTING, WAITING, WorkerNotes, WorkerPlace, observed_loop, or
 #
 # torch starts a worker as a process whose target it reads from its own module at that moment. During a run that name
 # holds `observed_loop`, with a file to write to; the loader and the data set are not touched. Workers that ran before
-# (``persistent_workers``) are not looked into: of these the processor time is known, from ``/proc``.
-
-_NAME = "pt_data_worker"  # torch's name of a worker's main thread, which /proc shows as the command
+# (``persistent_workers``) are not looked into.
 
 
-@dataclass(frozen=True)
-class WorkerRecord:
-    """What was seen of the workers.
-
-    Attributes:
-        seconds: process id -> seconds by place, of the workers that started during the run.
-        older: process id -> seconds of processor time during the run, of those that ran before.
-    """
-
-    seconds: dict[int, dict[WorkerPlace, float]]
-    older: dict[int, float]
+WorkerSeconds = Mapping[int, Mapping[WorkerPlace, float]]
+"""Process id -> seconds by place, of the workers that started during a run."""
 
 
 class Workers:
@@ -48,12 +34,10 @@ class Workers:
     def __init__(self) -> None:
         self._notes: WorkerNotes | None = None
         self._put: Any = None
-        self._cpu: dict[int, float] = {}
 
     def start(self) -> None:
         from torch.utils.data._utils import worker
 
-        self._cpu = {pid: seconds for pid in _living() if (seconds := _cpu_of(pid)) is not None}
         # assumed of torch 2.13 and newer: dataloader.py reads `_utils.worker._worker_loop` as it starts a worker
         loop = getattr(worker, "_worker_loop", None)
         if loop is None or isinstance(loop, partial):
@@ -66,23 +50,22 @@ class Workers:
         self._put = partial(observed_loop, self._notes.path)
         worker._worker_loop = self._put
 
-    def stop(self) -> WorkerRecord:
+    def stop(self) -> WorkerSeconds:
         """Put everything back. Safe to call twice."""
         from torch.utils.data._utils import worker
 
-        older = {pid: max(now - then, 0.0) for pid, then in self._cpu.items() if (now := _cpu_of(pid)) is not None}
         if self._put is not None and worker._worker_loop is self._put:
             worker._worker_loop = original_loop()
-        seconds = {} if self._notes is None else self._notes.close()
+        seconds: WorkerSeconds = {} if self._notes is None else self._notes.close()
         self._notes, self._put = None, None
         replace_loop(None)
-        return WorkerRecord(seconds, older)
+        return seconds
 
 
-def worker_table(record: WorkerRecord, shown: Callable[[str, int], tuple[int | None, int]]) -> pd.DataFrame:
+def worker_table(seconds: WorkerSeconds, shown: Callable[[str, int], tuple[int | None, int]]) -> pd.DataFrame:
     """`WORKER_COLUMNS`, most time first. ``shown``: (file, line) -> (cell, line as the user sees it)."""
     rows: list[dict[str, Any]] = []
-    for number, (_, places) in enumerate(sorted(record.seconds.items())):
+    for number, (_, places) in enumerate(sorted(seconds.items())):
         whole = sum(places.values())
         for (file, line, function), took in Counter(places).most_common():
             cell, visible = shown(file, line) if line else (None, 0)
@@ -90,19 +73,6 @@ def worker_table(record: WorkerRecord, shown: Callable[[str, int], tuple[int | N
             rows.append({**row, "seconds": took, "share": took / whole if whole else 0.0})
     rows.sort(key=lambda row: -row["seconds"])
     return frame_of(WORKER_COLUMNS, {name: [row[name] for row in rows] for name in WORKER_COLUMNS})
-
-
-def _living() -> list[int]:
-    """Process ids of this process's children that are workers; empty where there is no ``/proc``."""
-    return [int(pid) for pid in children_of() if proc_text(f"/proc/{pid}/comm").strip() == _NAME]
-
-
-def _cpu_of(pid: int) -> float | None:
-    """Seconds of processor time that a process used (user and system, fields 14 and 15 of proc(5)'s stat)."""
-    fields = stat_fields(str(pid))
-    if len(fields) < 13:
-        return None
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 # ---- waiting_for_workers ---------------------------------------------------------------------------------------------
@@ -113,7 +83,7 @@ _LEAST = 0.2  # of the wall time: below that, no advice
 
 
 def waits_for_workers(
-    ops: pd.DataFrame, workers: pd.DataFrame, record: WorkerRecord, wall_time: float, *, only_steps: bool = False
+    ops: pd.DataFrame, workers: pd.DataFrame, wall_time: float, *, only_steps: bool = False
 ) -> Doubt | None:
     """None where no line waits for workers, or not for long.
 
@@ -150,14 +120,11 @@ def waits_for_workers(
         there = _label(cell, str(where), int(at))
         said += f"; they spend {100 * share:.0f} % of their time at {there}, in `{function}`."
         return Doubt("workers", said, "Speed up that line, or increase `num_workers`.", facts | {"share": share})
-    if record.older:
-        cpu = sum(record.older.values())
-        since, action = "this cell", "Create the iterator in the profiled cell to see where they spend it."
-        if only_steps:
-            since, action = "the recorded steps", "Profile the whole cell, without steps, to see where they spend it."
-        said += f", which were started before {since} and used {seconds_text(cpu)} of processor time."
-        return Doubt("workers", said, action, facts)
-    return Doubt("workers", f"{said}; where they spend it is unknown.", facts=facts)
+    since, action = "this cell", "Create the iterator in the profiled cell to see where they spend it."
+    if only_steps:
+        since, action = "the recorded steps", "Profile the whole cell, without steps, to see where they spend it."
+    said += f"; where they spend it is unknown: none was seen to start in {since}."
+    return Doubt("workers", said, action, facts)
 
 
 def _label(cell: Any, file: str, line: int) -> str:
