@@ -444,7 +444,7 @@ def test_what_cannot_travel_is_one_line_before_anything_runs(cluster: RunningClu
     with pytest.raises(BodyError, match=r"`g` \(generator\) cannot be sent to an engine: .*; make `g` in the setup"):
         measured({"a": "next(g)"}, namespace={"g": generator})
     big = torch.empty(65 << 20, dtype=torch.uint8)
-    with pytest.raises(BodyError, match=r"`big`: .* more than 64 MB, which would be sent to each engine; make `big`"):
+    with pytest.raises(BodyError, match=r"`big` .*: the tensors take more than 64 MiB: make them in the setup"):
         measured({"a": "big.sum()"}, namespace={"big": big})
     with pytest.raises(BodyError, match=r"`lock` .* cannot be sent to an engine"):
         measured({"a": "lock"}, local={"lock": threading.Lock()})

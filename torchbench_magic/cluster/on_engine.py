@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import linecache
 import os
 import pickle
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from torchbench_magic.errors import BodyError, Interrupted
-
-from .sent_names import folders_known, known_lines, unpack_names
 
 LOCAL, AXIS = "local:", "point:"
 """What the names of the calling function, and those of a sweep's point, begin with on their way."""
@@ -29,6 +28,57 @@ def environment() -> dict[str, Any]:
 
     found = vars(read_environment())
     return {**found, "variables": dict(found["variables"])}
+
+
+def made_names(data: bytes) -> dict[str, Any]:
+    """What `pack_names` has sent, in the dict that the notebook's functions among it have as globals. Modules of the
+    notebook are none of this process.
+
+    Raises:
+        BodyError: in one line: it cannot be made here, and why.
+    """
+    from torchbench_magic.process.send import first_line, unpack_variables
+
+    before = sys.modules.copy()
+    try:
+        return unpack_variables(data, None, {})
+    except Exception as error:
+        why = f"{type(error).__name__}: {first_line(error)}"
+        raise BodyError(f"the variables cannot be made on the engine ({why})") from error
+    finally:
+        for name, module in sys.modules.copy().items():
+            if module is not before.get(name) and getattr(module, "__spec__", module) is None:  # made of what was sent
+                del sys.modules[name]
+                sys.modules.update({name: before[name]} if name in before else {})
+
+
+@contextlib.contextmanager
+def folders_known(folders: Iterable[str]) -> Iterator[None]:
+    """On an engine of the notebook's host: modules of the notebook's folders are found in the block."""
+    more = [each for each in folders if each not in sys.path and os.path.isdir(each)]
+    sys.path.extend(more)
+    try:
+        yield
+    finally:
+        for each in more:
+            if each in sys.path:
+                sys.path.remove(each)
+
+
+@contextlib.contextmanager
+def known_lines(lines: Mapping[str, list[str]]) -> Iterator[None]:
+    """On the engine: `linecache` has the lines of these files in the block."""
+    before = {file: linecache.cache.get(file) for file in lines}
+    for file, text in lines.items():
+        linecache.cache[file] = (sum(map(len, text)), None, text, file)
+    try:
+        yield
+    finally:
+        for file, entry in before.items():
+            if entry is None:
+                linecache.cache.pop(file, None)
+            else:
+                linecache.cache[file] = entry
 
 
 class _Unsuitable(Exception):
@@ -91,7 +141,7 @@ def _task(sent: bytes, names: bytes, point: bytes) -> Any:
         os.chdir(asked.directory)
     _tell("making the variables")
     try:
-        found = unpack_names(names)
+        found = made_names(names)
     except BodyError as error:
         raise _Unsuitable(str(error)) from None
     found.setdefault("__name__", "__main__")

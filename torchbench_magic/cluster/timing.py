@@ -20,6 +20,7 @@ from torchbench_magic.errors import BodyError, InputError, Interrupted, OptionEr
 from torchbench_magic.process.code import names_looked_up
 from torchbench_magic.process.environment import EnginePlace, Environment
 from torchbench_magic.process.interrupts import hear_interrupt, interrupts_held
+from torchbench_magic.process.send import Parcel
 from torchbench_magic.process.sent_errors import RaisedThere, raise_at, raised_there
 from torchbench_magic.results import Doubt
 from torchbench_magic.timing.across_runs import distinct, join_comparisons
@@ -35,9 +36,8 @@ from torchbench_magic.timing.verdict import ONE_WINDOW, RUNS, SPAN, Single, Unpa
 from torchbench_magic.timing.warnings import doubts_of, is_held_up, is_load_known
 from torchbench_magic.units import seconds_text
 
-from .engines import Answer, Asking, Cluster, Engine, connected, is_here, probe, why_not
+from .engines import Answer, Asking, Cluster, Engine, connected, is_here, own_folders, pack_names, probe, why_not
 from .on_engine import AXIS, LOCAL, MAKE
-from .sent_names import SentNames, pack_names
 
 # ---- joined_engines --------------------------------------------------------------------------------------------------
 # What several engines measured, as one result.
@@ -246,14 +246,14 @@ class SentPoints:
         """torch's thread count in this process, where the plan names none."""
         return self._sent.threads
 
-    def packed(self, point: Point | None) -> tuple[SentNames, bytes]:
+    def packed(self, point: Point | None) -> tuple[Parcel, bytes]:
         """The names of a point and the point itself, for whichever engine.
 
         Raises:
             BodyError: in one line: a variable that cannot travel, or all that are too large.
         """
         more = {**self._given, **self._made_by(point)}
-        names = pack_names(self._codes, self._task.namespace, besides=more, way="make `{}` in the setup")
+        names = pack_names(self._codes, self._task.namespace, besides=more, where="setup")
         where = b"" if point is None else pickle.dumps((point.axes, point.sub_label, point.marks), protocol=5)
         return names, where
 
@@ -265,7 +265,7 @@ class SentPoints:
             return {MAKE: point.make}
         return {AXIS + name: value for name, value in point.make().items()}
 
-    def question(self, packed: tuple[SentNames, bytes], engine: Engine, env: str | None) -> dict[str, Any]:
+    def question(self, packed: tuple[Parcel, bytes], engine: Engine, env: str | None) -> dict[str, Any]:
         """What one engine is asked; its rows are of the environment ``env``."""
         sent = replace(self._sent, plan=replace(self._sent.plan, env=env))
         names, point = packed
@@ -274,7 +274,7 @@ class SentPoints:
             "names": names.data,
             "texts": {file: text for file in names.files if (text := _text_of(file))},
             "point": point,
-            "folders": list(names.folders) if is_here(engine) else [],
+            "folders": own_folders() if is_here(engine) else [],
         }
 
 

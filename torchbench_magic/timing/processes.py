@@ -175,7 +175,7 @@ def unpacked(sent: SentTask, storages: int | None) -> Task:
     _put_threads_and_dtype(sent)
     implied = {"__name__": "__main__", "__builtins__": builtins}
     try:
-        names = unpack_variables(sent.variables, storages, implied, is_guarded=True)
+        names = unpack_variables(sent.variables, storages, implied, is_ours=True)
     except Exception as error:  # noqa: BLE001  (whatever the user's objects raise while they are made)
         why = (str(error).splitlines() or [""])[0]
         raise BodyError(
