@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -332,33 +332,9 @@ _OF_THE_SHELL = frozenset({"In", "Out", "get_ipython", "exit", "quit", "open"})
 """Names that IPython gives to a notebook, and to an engine of its own accord."""
 
 
-def pack_names(
-    codes: Iterable[CodeType],
-    namespace: Mapping[str, Any],
-    *,
-    given: Collection[str] = (),
-    besides: Mapping[str, Any] | None = None,
-    where: str = "cell",
-    limit: int = LIMIT,
-) -> Parcel:
-    """The names of ``namespace`` that code, or what it calls, looks up.
-
-    Args:
-        codes: of the cell.
-        namespace: globals of the notebook's functions.
-        given: names that the engine has of its own, such as ``rank``.
-        besides: more values by name, which travel in any case; what stands before a colon is not of the name.
-        where: what runs on each engine, so that what cannot travel may be made there.
-        limit: bytes of all together.
-
-    Raises:
-        BodyError: in one line: which name cannot travel, why, and the way out.
-    """
-    codes = list(codes)
-    used = {name for code in codes for name in names_looked_up(code)} - _OF_THE_SHELL - frozenset(given)
-    words = {word for code in codes for word in looked_up_names(code)}
-    names = {**{name: namespace[name] for name in used & namespace.keys()}, **(besides or {})}
-    way = Purpose(
+def for_engines(where: str, limit: int = LIMIT) -> Purpose:
+    """``where``: what runs on each engine, so that what cannot travel may be made there."""
+    return Purpose(
         limit,
         process="an engine",
         on_device="",
@@ -367,8 +343,25 @@ def pack_names(
         elsewhere=f"do it in the {where}",
         is_ours=False,
     )
+
+
+def pack_names(
+    codes: Sequence[CodeType], namespace: Mapping[str, Any], *, given: Collection[str] = (), limit: int = LIMIT
+) -> Parcel:
+    """The names of ``namespace`` that the code of a cell, or what it calls, looks up.
+
+    Args:
+        namespace: globals of the notebook's functions.
+        given: names that the engine has of its own, such as ``rank``.
+        limit: bytes of all together.
+
+    Raises:
+        BodyError: in one line: which name cannot travel, why, and the way out.
+    """
+    used = {name for code in codes for name in names_looked_up(code)} - _OF_THE_SHELL - frozenset(given)
+    words = {word for code in codes for word in looked_up_names(code)}
     try:
-        return pack_variables(names, names, words=words, home=namespace, purpose=way)
+        return pack_variables(used, namespace, words=words, purpose=for_engines("cell", limit))
     except CountError as error:
         raise BodyError(str(error)) from None
 

@@ -14,10 +14,6 @@ from typing import Any
 
 from torchbench_magic.errors import BodyError, Interrupted
 
-LOCAL, AXIS = "local:", "point:"
-"""What the names of the calling function, and those of a sweep's point, begin with on their way."""
-MAKE = "the fuzzer:point"
-"""Under which name that travels which gives the names of a fuzzer's point."""
 _TELLING = 0.25
 """Seconds between two words on what is under way; each takes the engine some milliseconds."""
 
@@ -85,16 +81,12 @@ class _Unsuitable(Exception):
     """What the code needs is not to be had here."""
 
 
-def time_point(
-    sent: bytes, names: bytes, texts: Mapping[str, str], point: bytes, folders: Sequence[str]
-) -> dict[str, Any]:
+def time_point(sent: bytes, texts: Mapping[str, str], folders: Sequence[str]) -> dict[str, Any]:
     """Time one point.
 
     Args:
-        sent: a `SentTask` without variables, pickled.
-        names: of `pack_names`.
+        sent: a `SentTask`, pickled.
         texts: file -> its text, of cells that the functions among them are of; `inspect.getsource` finds it.
-        point: (axes, sub_label, marks), pickled; empty where there is no point.
         folders: where modules beside the notebook are.
 
     Returns:
@@ -107,7 +99,7 @@ def time_point(
     lines = {file: text.splitlines(keepends=True) for file, text in texts.items()}
     try:
         with folders_known(folders), known_lines(lines), _put_back():
-            return {"kind": "measured", "result": pickle.dumps(_timed(_task(sent, names, point)), protocol=5)}
+            return {"kind": "measured", "result": pickle.dumps(_timed(_task(sent)), protocol=5)}
     except _Unsuitable as unsuitable:
         return {"kind": "unsuitable", "said": str(unsuitable)}
     except Interrupted as stopped:
@@ -132,31 +124,20 @@ def _put_back() -> Iterator[None]:
             sys.setrecursionlimit(depth)
 
 
-def _task(sent: bytes, names: bytes, point: bytes) -> Any:
+def _task(sent: bytes) -> Any:
     from torchbench_magic.timing.processes import put_settings_of, task_from
-    from torchbench_magic.timing.sweep import Point
 
     asked = pickle.loads(sent)
     with contextlib.suppress(OSError):  # of another host, which need not have the folder
         os.chdir(asked.directory)
     _tell("making the variables")
     try:
-        found = made_names(names)
+        found = made_names(asked.variables)
     except BodyError as error:
         raise _Unsuitable(str(error)) from None
     found.setdefault("__name__", "__main__")
     put_settings_of(asked)
-    points = []
-    if point:
-        axes, sub_label, marks = pickle.loads(point)
-        make, made = found.pop(MAKE, None), _taken(found, AXIS)
-        points = [Point(made.copy if make is None else make, axes, sub_label, marks, make is not None)]
-    local = _taken(found, LOCAL)
-    return task_from(asked, found, local, points)
-
-
-def _taken(names: dict[str, Any], prefix: str) -> dict[str, Any]:
-    return {name.removeprefix(prefix): names.pop(name) for name in list(names) if name.startswith(prefix)}
+    return task_from(asked, found)
 
 
 def _timed(task: Any) -> Any:
