@@ -153,13 +153,12 @@ def _prepared(
     Raises:
         InputError: one cannot begin.
     """
-    options = replace(cell.options, shapes=True)  # collectives are matched by them
     asked = {
         "body": asdict(cell.body),
         "flags": cell.flags,
         "names": names.data,
         "cells": pack_cells([cell.body.file, *names.files], cell.text_of),
-        "options": encoded(options),
+        "options": encoded(cell.options),
         "shows_value": cell.shows_value,
     }
     for at, engine in enumerate(engines):
