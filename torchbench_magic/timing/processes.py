@@ -29,7 +29,7 @@ from torchbench_magic.errors import BodyError, CountError, Interrupted, OptionEr
 from torchbench_magic.process.code import names_looked_up, parse_body
 from torchbench_magic.process.environment import read_environment
 from torchbench_magic.process.interrupts import Progress, interrupts_held, interrupts_let_through
-from torchbench_magic.process.send import FOR_TIMING, Parcel, pack_variables, unpack_variables
+from torchbench_magic.process.send import FOR_TIMING, Parcel, Purpose, pack_variables, unpack_variables
 from torchbench_magic.process.send_modules import looked_up_names
 from torchbench_magic.process.sent_errors import RaisedThere, raise_at, raised_there, sent_error
 from torchbench_magic.process.settings import (
@@ -55,7 +55,8 @@ from .warnings import doubts_of
 # ---- sent_task -------------------------------------------------------------------------------------------------------
 # What is asked of a timing, on its way to another interpreter; the variables travel as they do to be counted on.
 
-_LOCAL, _POINTS = "names of the calling function", "points"
+_LOCAL, _POINTS = "local:", "the:points"
+"""What the names of the calling function begin with on their way, and the name of the points."""
 """Under which names they travel among the variables: no code can read one that is called so."""
 
 
@@ -92,12 +93,15 @@ class SentTask:
     variables: bytes = b""
 
 
-def packed(task: Task, points: Sequence[Point], *, awaits: bool) -> tuple[SentTask, Parcel]:
+def packed(
+    task: Task, points: Sequence[Point], *, awaits: bool, purpose: Purpose = FOR_TIMING
+) -> tuple[SentTask, Parcel]:
     """What is sent, and the parcel that holds the bytes of the tensors, to be closed.
 
     Args:
         points: those that are to be measured.
         awaits: the code awaits at its own level.
+        purpose: where it is sent to.
 
     Raises:
         BodyError: in one line: a variable that cannot travel, and the way out.
@@ -109,12 +113,11 @@ def packed(task: Task, points: Sequence[Point], *, awaits: bool) -> tuple[SentTa
     used = {name for code in codes for name in names_looked_up(code)}
     words = {word for code in codes for word in looked_up_names(code)}
     names = {**{name: task.implied[name] for name in used & task.implied.keys()}, **task.namespace}
-    names[_LOCAL] = {name: task.local[name] for name in sorted(used & task.local.keys())}
-    names[_POINTS] = list(points)
+    own = {_LOCAL + name: task.local[name] for name in used & task.local.keys()} | {_POINTS: list(points)}
     sent = sent_task(task, awaits=awaits)
     try:
-        used |= {_LOCAL, _POINTS}
-        parcel = pack_variables(used, names, words=words, home=task.namespace, purpose=FOR_TIMING)
+        every = {**names, **own}
+        parcel = pack_variables(used | own.keys(), every, words=words, home=task.namespace, purpose=purpose)
     except CountError as error:
         raise BodyError(str(error)) from None
     return replace(sent, variables=parcel.data), parcel
@@ -176,14 +179,14 @@ def unpacked(sent: SentTask, storages: int | None) -> Task:
     _put_threads_and_dtype(sent)
     implied = {"__name__": "__main__", "__builtins__": builtins}
     try:
-        names = unpack_variables(sent.variables, storages, implied, is_guarded=True)
+        names = unpack_variables(sent.variables, storages, implied, is_ours=True)
     except Exception as error:  # noqa: BLE001  (whatever the user's objects raise while they are made)
         why = (str(error).splitlines() or [""])[0]
         raise BodyError(
             f"the variables cannot be made in another process ({type(error).__name__}: {why}): make them in the setup"
         ) from None
     put_settings_of(sent)
-    return task_from(sent, names, names.pop(_LOCAL), names.pop(_POINTS))
+    return task_from(sent, names)
 
 
 def put_settings_of(sent: SentTask) -> None:
@@ -204,13 +207,10 @@ def _put_threads_and_dtype(sent: SentTask) -> None:
     torch.set_default_dtype(getattr(torch, sent.dtype))
 
 
-def task_from(sent: SentTask, names: dict[str, Any], local: Mapping[str, Any], points: Sequence[Point]) -> Task:
-    """The task in the other process.
-
-    Args:
-        names: globals of its code.
-        local: names of the calling function.
-    """
+def task_from(sent: SentTask, names: dict[str, Any]) -> Task:
+    """The task in the other process; ``names``: what travelled, the globals of its code."""
+    points = names.pop(_POINTS)
+    local = {name.removeprefix(_LOCAL): names.pop(name) for name in list(names) if name.startswith(_LOCAL)}
     known: dict[str, Any] = {"setup": sent.setup, "plan": sent.plan, "points": points, "flags": sent.flags}
     known |= sent.of_its_kind
     transformed = (lambda tree: sent.trees.get(_written(tree), tree)) if sent.trees else None
