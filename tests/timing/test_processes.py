@@ -29,7 +29,7 @@ from torchbench_magic.errors import BodyError, CheckFailed, Interrupted, OptionE
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.fuzzers import points_of
 from torchbench_magic.timing.plan import Plan
-from torchbench_magic.timing.processes import compare_in_processes
+from torchbench_magic.timing.processes import compare_in_processes, packed
 from torchbench_magic.timing.sweep import sweep_points
 from torchbench_magic.timing.task import Task
 
@@ -319,6 +319,19 @@ def test_what_cannot_travel_is_one_line(tmp_path: Path) -> None:
         measured({"a": "next(g)"}, namespace={"g": generator})
     with pytest.raises(BodyError, match=r"use \.detach"):
         measured({"a": "y + 1"}, namespace={"y": torch.ones(2, requires_grad=True) + 1})
+
+
+def test_a_name_that_the_setup_makes_does_not_travel() -> None:
+    """Unless the setup reads it first."""
+
+    def travels(setup: str) -> bool:
+        sent, parcel = packed(task({"a": "len(g)"}, setup=setup, namespace={"g": "of the notebook"}), [], awaits=False)
+        parcel.close()
+        return b"of the notebook" in sent.variables
+
+    assert not travels("import threading\ng = [threading.Lock()]")
+    assert travels("if g: g = [1]")
+    assert travels("")
 
 
 def test_numbers_of_processes_that_make_no_sense_are_refused() -> None:

@@ -26,7 +26,7 @@ from typing import Any, NoReturn, Self
 from torchbench_magic.cell_body import Body
 from torchbench_magic.counting.client_requests import end_with_parent
 from torchbench_magic.errors import BodyError, CountError, Interrupted, OptionError, TorchBenchError
-from torchbench_magic.process.code import names_looked_up, parse_body
+from torchbench_magic.process.code import BoundNames, names_looked_up, parse_body
 from torchbench_magic.process.environment import read_environment
 from torchbench_magic.process.interrupts import Progress, interrupts_held, interrupts_let_through
 from torchbench_magic.process.send import FOR_TIMING, Parcel, Purpose, pack_variables, unpack_variables
@@ -110,7 +110,7 @@ def packed(
     if task.counting is not None:
         raise OptionError("--callgrind counts the same in every process: use only one of --callgrind and --processes")
     codes = looked_up(task)
-    used = {name for code in codes for name in names_looked_up(code)}
+    used = {name for code in codes for name in names_looked_up(code)} - _made_by_setup(task)
     words = {word for code in codes for word in looked_up_names(code)}
     names = {**{name: task.implied[name] for name in used & task.implied.keys()}, **task.namespace}
     own = {_LOCAL + name: task.local[name] for name in used & task.local.keys()} | {_POINTS: list(points)}
@@ -126,6 +126,14 @@ def packed(
 def looked_up(task: Task) -> list[CodeType]:
     """The code whose names are to travel; none of C++."""
     return [code for part in task.compiled(task.python) for code in (part.code, part.last) if code is not None]
+
+
+def _made_by_setup(task: Task) -> set[str]:
+    """Names that the setup binds before anything of it reads them: what the notebook has of that name stays here."""
+    setup = [part for part in task.python if part in task.setup]  # not that of C++
+    parts = [parse_body(part, flags=task.flags, transform_ast=task.transform_ast) for part in setup]
+    names = BoundNames(ast.Module([line for part in parts for line in part.body], []))
+    return names.bound - names.reset
 
 
 def sent_task(task: Task, *, awaits: bool) -> SentTask:
