@@ -16,8 +16,8 @@ from .job_profile import FOREVER, joined_stretches, nanoseconds, without
 # ---- collectives -----------------------------------------------------------------------------------------------------
 # The collectives of a job: which call on one rank is which on the others.
 #
-# Those in which every rank waits for every other (all-reduce, all-gather, reduce-scatter, all-to-all, barrier) count. In
-# the others (broadcast, send and receive, gather, scatter, reduce) some ranks wait for nobody, and times do not tell
+# Those in which every rank waits for every other (all-reduce, all-gather, reduce-scatter, all-to-all, barrier) count.
+# In the others (broadcast, send and receive, gather, scatter, reduce) some ranks wait for nobody, and times do not tell
 # which. A collective of some ranks is matched within its group where the trace tells that: NCCL's do, gloo's do not.
 
 _KIND = re.compile("allreduce|allgather|reducescatter|alltoall|barrier|broadcast|gather|scatter|reduce|send|recv")
