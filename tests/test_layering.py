@@ -46,7 +46,7 @@ ONLY_IN = {
 """Front ends and clusters -> the rooms and chapters that know them."""
 
 DRAW = {
-    *("counting.diff_navigation", "profiling.memory.picture", "profiling.profile_json", "profiling.torch_table"),
+    *("profiling.memory.picture", "profiling.profile_json", "profiling.torch_table"),
     *("timing.curves", "timing.reports", "timing.torch_compare", "timing.verdict_words"),
 }
 """Chapters of how something looks whose names do not end in ``view``."""

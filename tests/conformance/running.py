@@ -19,7 +19,7 @@ _LAUNCHER = """\
 import json, runpy, shlex, sys, time
 import torch.utils.cpp_extension as extension
 from torch.utils.benchmark.utils.timer import Timer
-import torchbench_magic.benchmark.timer_parts as cpp
+import torchbench_magic.benchmark.utils.timer as cpp
 
 extension.TORCH_LIB_PATH = shlex.quote(extension.TORCH_LIB_PATH)  # torch does not: its path may hold a space
 asked, compiling = [], []

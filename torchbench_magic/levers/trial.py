@@ -184,7 +184,7 @@ def _tried(trials: Trials, task: Task, point: Point | None) -> PythonBodies:
     names = [AS_IT_IS, *trials.variants]
     plan = _plan(task.plan, trials, len(names))
     final = replace(task, bodies=dict.fromkeys(names, body), variants=trials.variants, plan=plan)
-    return _ReadyBodies(final, bodies.names, left or LeftBySetup(), trials)
+    return _ReadyBodies(final, bodies.names, left, trials)
 
 
 def _plan(plan: Plan, trials: Trials, alternatives: int) -> Plan:

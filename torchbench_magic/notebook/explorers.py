@@ -20,7 +20,7 @@ from torchbench_magic.cluster import rank_view
 from torchbench_magic.cluster.job_profile import RankProfile
 from torchbench_magic.counting import view as counting_view
 from torchbench_magic.counting.diff import BY, CountsDiff, Total, difference
-from torchbench_magic.counting.diff_navigation import Step, after, replaced
+from torchbench_magic.counting.view import Step, after, replaced
 from torchbench_magic.diagnosis.findings import Diagnosis
 from torchbench_magic.diagnosis.view import whole
 from torchbench_magic.errors import InputError, Interrupted, TorchBenchError

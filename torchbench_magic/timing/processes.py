@@ -10,15 +10,13 @@ import itertools
 import json
 import os
 import pickle
-import select
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from types import CodeType
 from typing import Any, NoReturn, Self
@@ -230,13 +228,13 @@ def task_from(sent: SentTask, names: dict[str, Any]) -> Task:
 
 _BOOT = """\
 import importlib.util, json, sys
-package, path, descriptor = sys.argv[1:]
+package, path, descriptors = sys.argv[1:]
 sys.path[:], sys.argv[:] = json.loads(path), [""]
 spec = importlib.util.spec_from_file_location("torchbench_magic", package + "/__init__.py")
 sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 from torchbench_magic.timing.processes import serve
-serve(int(descriptor))
+serve(*json.loads(descriptors))
 """
 _TICK = 0.1
 _ADDR_NO_RANDOMIZE = 0x0040000  # of <sys/personality.h>, as `setarch -R` sets it
@@ -249,27 +247,31 @@ class Died(Exception):
 class Interpreter:
     """A process of this Python; it ends with the ``with`` block, whatever it does. Within `interrupts_held`.
 
+    Args:
+        storages: descriptor of the bytes of the tensors that its task reads; None where there are none.
+
     Raises:
         BodyError: it cannot be started.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, storages: int | None) -> None:
         self._open = contextlib.ExitStack()
         optimized = ["-" + "O" * sys.flags.optimize] if sys.flags.optimize else []
         environment = {name: text for name, text in os.environ.items() if name != "PYTHONHASHSEED"}
         package, path = str(Path(__file__).parents[1]), json.dumps([entry or os.getcwd() for entry in sys.path])
         try:
-            mine, theirs = socket.socketpair()
+            mine, theirs = Pipe()
             self._connection = self._open.enter_context(mine)
             with theirs:
+                passed = [theirs.fileno(), *([] if storages is None else [storages])]
                 self._said, self._complained = self._memory("stdout"), self._memory("stderr")
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", *optimized, "-c", _BOOT, package, path, str(theirs.fileno())],
+                    [sys.executable, "-P", *optimized, "-c", _BOOT, package, path, json.dumps(passed)],
                     stdin=subprocess.DEVNULL,
                     stdout=self._said,
                     stderr=self._complained,
                     env=environment,
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=passed,
                     start_new_session=True,  # Ctrl-C is the notebook's
                 )
         except OSError as error:
@@ -291,7 +293,7 @@ class Interpreter:
         self._open.callback(os.close, descriptor)
         return descriptor
 
-    def measured(self, sent: SentTask, storages: int | None, progress: Progress) -> list[Comparison]:
+    def measured(self, sent: SentTask, progress: Progress) -> list[Comparison]:
         """Hand over the task; what was measured of each of its points.
 
         Raises:
@@ -299,21 +301,26 @@ class Interpreter:
             RaisedThere: with the exception of the code.
         """
         progress.update(0.0, None, "importing torch")
+        with contextlib.suppress(ConnectionError):  # it has ended already: there will be no answer
+            _tell(self._connection, sent)
+        while True:
+            kind, *told = self._heard()
+            if kind == "progress":
+                progress.update(*told)
+            elif kind == "raised":
+                raise raised_there(*told)
+            else:
+                parts: list[Comparison] = told[0]
+                return parts
+
+    def _heard(self) -> tuple[Any, ...]:
         try:
-            data = pickle.dumps(sent, protocol=5)
-            socket.send_fds(self._connection, [struct.pack("<Q", len(data))], [] if storages is None else [storages])
-            self._connection.sendall(data)
-            while True:
-                kind, *told = _heard(self._connection)
-                if kind == "progress":
-                    progress.update(*told)
-                elif kind == "raised":
-                    raise raised_there(*told)
-                else:
-                    parts: list[Comparison] = told[0]
-                    return parts
-        except (EOFError, ConnectionError) as error:
+            while not self._connection.poll(_TICK):  # Ctrl-C is heard
+                pass
+            told: tuple[Any, ...] = pickle.loads(self._connection.recv_bytes())
+        except (EOFError, OSError) as error:
             raise Died(self._last_words()) from error
+        return told
 
     def printed(self) -> str:
         """What the code printed."""
@@ -348,19 +355,18 @@ def fixed_addresses() -> bool:
 # What the fresh interpreter does: take one task, time it, and tell what came of it.
 
 
-def serve(descriptor: int) -> None:
-    """Time the one task that comes through a socket, in a process that does nothing else."""
+def serve(descriptor: int, storages: int | None = None) -> None:
+    """Time the one task that comes through a pipe, in a process that does nothing else."""
     end_with_parent()  # whatever the code does, and however the notebook ends
-    connection = socket.socket(fileno=descriptor)
-    os.set_inheritable(descriptor, False)  # what the code starts does not hold it open
-    head, descriptors, _, _ = socket.recv_fds(connection, 8, 1)
-    (size,) = struct.unpack("<Q", head)
-    sent = _exactly(connection, size)
+    for each in (descriptor, *([] if storages is None else [storages])):
+        os.set_inheritable(each, False)  # what the code starts does not hold it open
+    connection = Connection(descriptor)
+    sent = connection.recv_bytes()
     progress = _Told(connection)
     progress.update(0.0, None, "making the variables")
     try:
         asked: SentTask = pickle.loads(sent)
-        task = replace(unpacked(asked, descriptors[0] if descriptors else None), progress=progress)
+        task = replace(unpacked(asked, storages), progress=progress)
         told: tuple[Any, ...] = ("measured", _parts_of(task, awaits=asked.awaits))
     except BaseException as error:  # noqa: BLE001  (whatever the user's code raises is reported)
         told = ("raised", *sent_error(error))
@@ -380,38 +386,15 @@ def _parts_of(task: Task, *, awaits: bool) -> list[Comparison]:
 class _Told:
     """A progress that hands on what it is told."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def update(self, done: float, total: float | None, what: str) -> None:
         _tell(self._connection, ("progress", done, total, what))
 
 
-def _tell(connection: socket.socket, told: tuple[Any, ...]) -> None:
-    data = pickle.dumps(told, protocol=5)
-    connection.sendall(struct.pack("<Q", len(data)) + data)
-
-
-def _heard(connection: socket.socket) -> tuple[Any, ...]:
-    (size,) = struct.unpack("<Q", _exactly(connection, 8))
-    told: tuple[Any, ...] = pickle.loads(_exactly(connection, size))
-    return told
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    """So many bytes; Ctrl-C is heard.
-
-    Raises:
-        EOFError: the other end was closed.
-    """
-    data = bytearray()
-    while len(data) < size:
-        if select.select([connection], [], [], _TICK)[0]:
-            more = connection.recv(min(1 << 20, size - len(data)))
-            if not more:
-                raise EOFError
-            data += more
-    return bytes(data)
+def _tell(connection: Connection, told: object) -> None:
+    connection.send_bytes(pickle.dumps(told, protocol=5))  # by itself it would share the memory of tensors
 
 
 # ---- process_runs ----------------------------------------------------------------------------------------------------
@@ -487,10 +470,10 @@ class _Run:
         while self.asked > sum(map(self._counts, self.finished)) and number < self.asked + MORE:
             number += 1
             began = time.monotonic()
-            with Interpreter() as interpreter:
+            with Interpreter(storages) as interpreter:
                 try:
                     with interrupts_let_through():
-                        self.finished[number] = interpreter.measured(sent, storages, _Progress(self, number))
+                        self.finished[number] = interpreter.measured(sent, _Progress(self, number))
                 except Died as died:
                     self._note_death(number, str(died))
                 except RaisedThere as there:

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
+import sys
+import textwrap
+import time
 import timeit
 import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from numbers import Integral
+from typing import Any
 
+import torch
 from torch.utils.benchmark.utils import timer as torch_timer
+from torch.utils.benchmark.utils.common import TaskSpec
 from torch.utils.benchmark.utils.timer import Language, timer
+from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import CallgrindStats, CopyIfCallgrind
 
-from torchbench_magic.benchmark import timer_parts
-from torchbench_magic.benchmark.timer_parts import CPPTimer, check_calls, check_threads
+from torchbench_magic.cell_body import Body
 from torchbench_magic.counting import client_requests
-from torchbench_magic.counting.count import Job, LibraryJob
-
-if TYPE_CHECKING:
-    pass
+from torchbench_magic.counting.callgrind_file import Costs
+from torchbench_magic.counting.client import the_server
+from torchbench_magic.counting.count import Job, LibraryJob, count_instructions
+from torchbench_magic.counting.counts import stats_of
+from torchbench_magic.cpp.run import Snippet, compile_snippet
+from torchbench_magic.errors import CountError, MissingTool, OptionError
+from torchbench_magic.process.interrupts import HeardProgress, interrupts_held
+from torchbench_magic.timing.plan import MOST, MOST_THREADS
 
 __all__ = ["Timer", "timer", "Language"]
 
@@ -64,9 +76,9 @@ class Timer(torch_timer.Timer):
         num_threads: int = 1,
         language: Language | str = Language.PYTHON,
     ) -> None:
-        check_threads(num_threads)
+        _check_whole("num_threads", num_threads, MOST_THREADS)
         names = (label, sub_label, description, env)
-        super().__init__(stmt, setup, global_setup, timer_parts.clock_of(timer), globals, *names, num_threads, language)
+        super().__init__(stmt, setup, global_setup, clock_of(timer), globals, *names, num_threads, language)
         if self._language is Language.CPP:
             spec = self._task_spec
             self._timer = CPPTimer(spec.stmt, spec.setup, spec.global_setup, timeit.default_timer, {})
@@ -101,7 +113,7 @@ class Timer(torch_timer.Timer):
             CollectionFailed: (an OSError) no valgrind, a variable that cannot be sent, code that fails there.
             Exception: what the statement itself raises, before anything is counted.
         """
-        check_calls(number)
+        _check_whole("number", number, MOST)
         if repeats is not None and repeats < 1:
             raise ValueError("If specified, `repeats` must be >= 1")
         if not client_requests.is_supported():
@@ -114,17 +126,174 @@ class Timer(torch_timer.Timer):
                 number, repeats=repeats, collect_baseline=collect_baseline, retain_out_file=retain_out_file
             )
         self._timeit(1)  # a faulty statement is told here, not by the counting process
-        threads, is_cpp = self._task_spec.num_threads, self._language is Language.CPP
+        spec, is_cpp = self._task_spec, isinstance(self._timer, CPPTimer)
         job: Job | LibraryJob
         if isinstance(self._timer, CPPTimer):
-            job = LibraryJob(str(self._timer.compiled().library), number, threads)
+            job = LibraryJob(str(self._timer.compiled().library), number, spec.num_threads)
         else:
-            job = timer_parts.python_job(self._task_spec, self._globals, number)
-        found = timer_parts.collect_callgrind(
-            self._task_spec,
-            job,
-            repeats=repeats or 1,
-            collect_baseline=collect_baseline and not is_cpp,  # torch counts no empty loop of C++
-            retain_out_file=retain_out_file,
-        )
+            job = _job(spec, self._globals, number)
+        try:
+            with interrupts_held():
+                again = range(repeats or 1)
+                counted = [count_instructions(job, the_server(), progress=HeardProgress())[0] for _ in again]
+        except (CountError, MissingTool) as error:
+            raise CollectionFailed(f"Failed to collect callgrind profile: {error}") from error
+        with_baseline = collect_baseline and not is_cpp  # torch counts no empty loop of C++
+        found = tuple(_stats(spec, number, *costs, with_baseline, retain_out_file) for costs in counted)
         return found[0] if repeats is None else found
+
+
+def _check_whole(name: str, value: object, most: int) -> None:
+    """Refuse what torch fails at later, or measures without an end."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= int(value) <= most:
+        raise OptionError(f"{name}: give a whole number from 1 to {most}")
+
+
+# ---- timer_clocks ----------------------------------------------------------------------------------------------------
+# The clocks that ``Timer(timer=...)`` takes by name: "wall", "cpu" and "device".
+
+ReadClock = Callable[[], float]
+
+
+class DeviceClock:
+    """Seconds on the accelerator, from an event a reading.
+
+    The difference of two readings is the time between two events: what the host does after the device has finished is
+    not in it.
+
+    Raises:
+        OptionError: there is no accelerator here.
+    """
+
+    def __init__(self) -> None:
+        device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        if device is None:
+            raise OptionError("timer='device': no accelerator is available here; give 'wall' or 'cpu'")
+        self._backend: Any = torch.get_device_module(device)
+        self._last: Any = None
+        self._seconds = 0.0
+
+    def __call__(self) -> float:
+        event = self._backend.Event(enable_timing=True)
+        event.record()
+        torch.accelerator.synchronize()
+        if self._last is not None:  # from the last one only: an event tells milliseconds in single precision
+            self._seconds += float(self._last.elapsed_time(event)) / 1e3
+        self._last = event
+        return self._seconds
+
+
+def _cpu_clock() -> float:
+    """Processor time of the process, all its threads; an accelerator's work is waited for, as by torch's timer."""
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()
+    return time.process_time()
+
+
+_NAMED: dict[str, Callable[[], ReadClock]] = {
+    "wall": lambda: timer,
+    "cpu": lambda: _cpu_clock,
+    "device": DeviceClock,
+}
+
+
+def clock_of(timer: ReadClock | str) -> ReadClock:
+    """The clock of that name; a callable is one already.
+
+    Raises:
+        OptionError: no such name, or no accelerator for "device".
+    """
+    if callable(timer):
+        return timer
+    if timer not in _NAMED:
+        raise OptionError(f"timer={timer!r}: give 'wall', 'cpu', 'device' or a function that returns seconds")
+    return _NAMED[timer]()
+
+
+# ---- cpp -------------------------------------------------------------------------------------------------------------
+# C++ statements of ``Timer(language="c++")``, through the compiler and the cache that ``%%timer --cpp`` uses.
+#
+# With torch's meaning: ``setup`` and one untimed call before each block, nothing subtracted. What torch compiles anew
+# in every process is compiled once.
+
+
+class CPPTimer(torch_timer.CPPTimer):
+    """torch's ``CPPTimer``: the same arguments and refusals.
+
+    Attributes:
+        clock: "wall", or "cpu" for the processor time of the process.
+    """
+
+    clock = "wall"
+    _snippet: Snippet | None = None
+
+    def timeit(self, number: int) -> float:
+        """Seconds of ``number`` calls; the first call of all compiles.
+
+        Raises:
+            MissingTool: no compiler.
+            SnippetError: what does not compile (with its lines), throws or crashes.
+        """
+        wall, cpu = self.compiled().timeit(number)
+        return (cpu if self.clock == "cpu" else wall) / 1e9
+
+    def compiled(self) -> Snippet:
+        """The statement, compiled by the first call."""
+        if self._snippet is None:
+            code, threads = (self._stmt, self._setup, self._global_setup), torch.get_num_threads()
+            self._snippet = compile_snippet(*code, threads=threads)
+        return self._snippet
+
+
+# ---- callgrind -------------------------------------------------------------------------------------------------------
+# ``Timer.collect_callgrind`` through the process that already runs under valgrind, with torch's meaning.
+#
+# Kept of torch: setup runs in the counting process, the statement stands at the level of a module and is unrolled by
+# 100, the counts are totals over ``number`` calls, the empty loop is counted once and kept apart, and functions that
+# are nothing but the frame around the whole count are left out of the inclusive counts.
+
+
+class CollectionFailed(CountError, OSError):
+    """Instructions could not be counted. An OSError too, which is what torch raises."""
+
+
+def _job(spec: TaskSpec, given: Mapping[str, Any], number: int) -> Job:
+    """What is counted of a Python timer; ``given`` are its globals, in `CopyIfCallgrind` or not.
+
+    Raises:
+        ValueError: ``torch`` is another object among them.
+    """
+    if given.get("torch", torch) is not torch:
+        raise ValueError("`collect_callgrind` does not support mocking out `torch`.")
+    setups = [value.setup for value in given.values() if isinstance(value, CopyIfCallgrind)]
+    setup, imported = _without_main(spec.setup)
+    before = "\n".join([*(textwrap.dedent(text) for text in setups if text), setup])
+    names = CopyIfCallgrind.unwrap_all(dict(given)) | imported
+    return Job(Body(spec.stmt), names, number, spec.num_threads, "module", setup=before)
+
+
+def _stats(
+    spec: TaskSpec, number: int, statement: Costs, empty: Costs, with_baseline: bool, with_file: bool
+) -> CallgrindStats:
+    nothing: dict[str, dict[str, int]] = {"inclusive": {}, "exclusive": {}}
+    fields = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
+    stats = stats_of(_by_kind(statement), _by_kind(empty) if with_baseline else nothing, number, **fields)
+    return dataclasses.replace(stats, stmt_callgrind_out=statement.text if with_file else None)
+
+
+def _by_kind(costs: Costs) -> dict[str, dict[str, int]]:
+    inclusive = {name: cost for name, cost in costs.inclusive.items() if cost != costs.total}
+    return {"inclusive": inclusive, "exclusive": costs.exclusive}
+
+
+def _without_main(setup: str) -> tuple[str, dict[str, Any]]:
+    """Setup without its ``from __main__ import ...``, and what that brings: the counting process has another main.
+
+    Torch's tutorials hand functions to timers that way; torch's own collector cannot count them.
+    """
+    tree, main = ast.parse(setup), sys.modules["__main__"]
+    found: dict[str, Any] = {}
+    for node in [n for n in tree.body if isinstance(n, ast.ImportFrom) and n.module == "__main__" and not n.level]:
+        found |= {alias.asname or alias.name: getattr(main, alias.name) for alias in node.names}
+        tree.body.remove(node)
+    return (ast.unparse(tree) if found else setup), found

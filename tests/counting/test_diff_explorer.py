@@ -10,7 +10,7 @@ import pytest
 from tests.timing.samples import pair
 from torchbench_magic.counting.counts import CallEdge, CallGraph, Counted, CountKey, Counts, stats_of
 from torchbench_magic.counting.diff import CountsDiff
-from torchbench_magic.counting.diff_navigation import Step, matching, replaced
+from torchbench_magic.counting.view import Step, replaced
 from torchbench_magic.errors import InputError
 from torchbench_magic.notebook.explorers import CountsExplorer
 from torchbench_magic.timing.comparison import Comparison
@@ -21,10 +21,6 @@ from torchbench_magic.timing.samples import Subject
 
 
 NAMES = ["at::mul(at::Tensor)", "_int_malloc", "مرحبا\u202e", "a\nb", "\ud800"]
-
-
-def test_a_pattern_is_looked_for_without_regard_to_case() -> None:
-    assert matching("TENSOR|b$", NAMES) == [True, False, False, True, False]
 
 
 def test_a_replacement_may_name_groups() -> None:
@@ -72,6 +68,11 @@ def compared(**counts: Counted) -> Comparison:
     import pandas as pd
 
     return replace(made, subjects=subjects, samples=pd.concat(frames), counts=Counts(found))
+
+
+def test_a_filter_is_looked_for_without_regard_to_case() -> None:
+    found = Step("filter", "TENSOR").applied(compared(A=A, B=B).diff("B"))
+    assert found.functions == (MUL,)
 
 
 @pytest.fixture
