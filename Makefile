@@ -29,7 +29,7 @@ rewritten: .venv/for-tests
 test-slow: debian .venv/for-slow-tests ## the rest: with a real kernel, browser, compiler, valgrind or cluster
 	$(PY) -m pytest -m slow $(SIDE_BY_SIDE)
 
-# make soak N=5 TIER=slow; MORE=1 adds to the runs that the file has; BUSY=0 without other load, PAUSES=1 stops the processes of the tests at random moments
+# make soak N=5 TIER=slow; MORE=1 adds to the runs that the file has; BUSY=0 without other load, PAUSES=1 stops the processes of the tests where they read a clock
 N ?= 20
 TIER ?= fast
 BUSY ?= 2

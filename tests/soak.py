@@ -5,8 +5,8 @@
     .venv/bin/python tests/soak.py -n 3 --pauses -- tests/timing
 
 Each failure is printed at once, below the seed that repeats its order: ``pytest --randomly-seed=SEED``.
-With ``--pauses`` the processes of the tests are stopped and continued at random moments (SIGSTOP, 10 to 300 ms, half of
-the time): a test that decides by a real clock fails within a few runs, on any machine.
+With ``--pauses`` the processes of the tests stop where they read a clock, 20 ms on average, most of the time
+(`stalls.c`, which a C compiler builds): a test that decides by a real clock fails in the first run, on any machine.
 """
 
 from __future__ import annotations
@@ -21,14 +21,11 @@ import resource
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 SELECTED = {"fast": "not slow", "slow": "slow"}
@@ -55,7 +52,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("-n", type=int, default=20, help="how many runs (20)")
     parser.add_argument("--tier", choices=SELECTED, default="fast")
     parser.add_argument("--busy", type=int, default=2, help="how many processes compute beside (2)")
-    parser.add_argument("--pauses", action="store_true", help="stop and continue the tests' processes at random")
+    parser.add_argument("--pauses", action="store_true", help="stop the tests' processes where they read a clock")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="of the first run; then 1 more each")
     parser.add_argument("--out", type=Path, help="write a JSON file, after each run")
     parser.add_argument("--more", action="store_true", help="keep the runs that the file has, and add to them")
@@ -81,15 +78,16 @@ def run(asked: argparse.Namespace, seed: int) -> dict[str, Any]:
             *asked.tests,
         ]
         began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        tests = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        with _pauses(tests.pid, seed) if asked.pauses else contextlib.nullcontext():
-            said, _ = tests.communicate()
+        with _pauses() if asked.pauses else contextlib.nullcontext({}) as more:
+            said = subprocess.run(
+                command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | more
+            )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         found: dict[str, Any] = {"commit": _commit(), "busy": asked.busy, "pauses": asked.pauses, "seed": seed}
-        found |= {"seconds": round(time.perf_counter() - began, 1), "status": tests.returncode}
+        found |= {"seconds": round(time.perf_counter() - began, 1), "status": said.returncode}
         found["processor_seconds"] = round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)
         if not report.exists():
-            return {**found, "tests": 0, "failures": [["pytest", said[-2000:]]]}
+            return {**found, "tests": 0, "failures": [["pytest", said.stdout[-2000:]]]}
         return {**found, **_read(report)}
 
 
@@ -115,30 +113,12 @@ def _busy(count: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _pauses(pid: int, seed: int) -> Iterator[None]:
-    """Until the block ends, processes below ``pid`` are stopped and continued at random moments."""
-    over, drawn = threading.Event(), random.Random(seed)
-
-    def stop_and_go() -> None:
-        while not over.wait(drawn.uniform(0.0, 0.3)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                below = psutil.Process(pid).children(recursive=True)
-                chosen = drawn.sample(below, min(len(below), drawn.randint(1, 3)))
-                for each in chosen:
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        each.suspend()
-                over.wait(drawn.uniform(0.01, 0.3))
-                for each in chosen:
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        each.resume()
-
-    thread = threading.Thread(target=stop_and_go)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+def _pauses() -> Iterator[dict[str, str]]:
+    """The variables of processes that pause."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "stalls.so"
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, ROOT / "tests/stalls.c", "-lm"], check=True)
+        yield {"LD_PRELOAD": str(library)}
 
 
 def _tell(number: int, count: int, found: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ SHARED = 3
 DECLARED_IN = {"timing.plan.Plan", "profiling.options.ProfileOptions"}
 MAY_REPEAT = {
     *("script.compare.compare", "profiling.profiler.profile"),  # entrances, whose keywords users write
-    *("benchmark.utils.timer.Timer.__init__", "benchmark.utils.timer.Timer.compare"),  # torch's own among them
+    "benchmark.utils.timer.Timer.__init__",  # torch's own
     *("timing.comparison.Comparison", "timing.samples.Subject", "profiling.profile.Profile"),  # what came of it
 }
 

@@ -26,13 +26,12 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
 
 @pytest.mark.interpreter
 def test_it_prints_what_it_finds_and_bad_news_is_no_error() -> None:
-    done = command(PYTHONMALLOC="debug")
+    done = command(TORCH_DISTRIBUTED_DEBUG="DETAIL")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     words = " ".join(done.stdout.split())
-    assert "debug allocator" in words
-    assert "PYTHONMALLOC=debug" in words
-    assert "debug allocator: Start Python without it." in words
+    assert "TORCH_DISTRIBUTED_DEBUG=DETAIL" in words
+    assert "torch checks: Switch it off, unless you want to measure it." in words
     assert re.search(r"\d+ findings in \d+ m?s · load watched for \d+ ms", words)
 
 

@@ -141,13 +141,6 @@ def test_widgets_with_their_controls(kind: str) -> None:
     check(*strings(states))
 
 
-def test_a_pattern_that_is_none_is_quoted_with_escapes() -> None:
-    widget = comparison().explore()
-    widget.pattern.value = f"({ALL}"
-    assert widget.message.value
-    assert not HIDDEN.intersection(widget.message.value)
-
-
 def test_pictures_over_time_and_flame_graphs() -> None:
     named = profile_of_two_kernels(LOST)
     check(*named.timeline()._repr_mimebundle_().values())

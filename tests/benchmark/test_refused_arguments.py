@@ -17,18 +17,9 @@ NO_COUNT = [0, -1, 1.5, math.nan, math.inf, "3", True, None, 10**13]
 NO_SECONDS = [-1, math.nan, math.inf, "1", True]
 
 
-def _timer() -> Timer:
-    return Timer("pass")
-
-
 CALLS: list[tuple[str, Callable[[Any], object], list[Any]]] = [
-    ("number", lambda value: _timer().timeit(value), NO_COUNT),
-    ("number", lambda value: _timer().collect_callgrind(value), NO_COUNT),
+    ("number", lambda value: Timer("pass").collect_callgrind(value), NO_COUNT),
     ("num_threads", lambda value: Timer("pass", num_threads=value), [*NO_COUNT, 4097]),
-    ("min_run_time", lambda value: _timer().blocked_autorange(min_run_time=value), NO_SECONDS),
-    ("min_run_time", lambda value: _timer().adaptive_autorange(min_run_time=value), NO_SECONDS),
-    ("max_run_time", lambda value: _timer().adaptive_autorange(max_run_time=value), NO_SECONDS),
-    ("threshold", lambda value: _timer().adaptive_autorange(value), NO_SECONDS),
     ("threads", lambda value: torchbench_magic.compare({"a": "1"}, threads=value), [0, 1.5, math.nan, "2", True, 9999]),
     ("min_run_time", lambda value: torchbench_magic.compare({"a": "1"}, min_run_time=value), [*NO_SECONDS, 0, None]),
     ("max_run_time", lambda value: torchbench_magic.compare({"a": "1"}, max_run_time=value), [*NO_SECONDS, 0]),
@@ -51,15 +42,8 @@ def refused(name: str, call: Callable[[Any], object], value: Any, said: str) -> 
 
 def test_a_value_that_cannot_be_is_one_line_with_its_name() -> None:
     found = [refused(name, call, value, rf"{name}: [^\n]+$") for name, call, values in CALLS for value in values]
-    assert len(found) > 80
+    assert len(found) > 60
     assert [wrong for wrong in found if wrong] == []
-
-
-def test_what_torch_takes_is_taken() -> None:
-    timer = _timer()
-    assert len(timer.blocked_autorange(min_run_time=0).raw_times) == 1
-    assert timer.adaptive_autorange(0.5, min_run_time=0, max_run_time=0.01).raw_times
-    assert timer.timeit(1).number_per_run == 1
 
 
 def test_a_table_of_no_number_of_rows_and_a_benchmark_of_an_op_refuse_them_too() -> None:

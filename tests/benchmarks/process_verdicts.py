@@ -7,8 +7,6 @@ same:     ten pairs of equal meaning, each in N (10) runs of ``--processes``, ea
           must not be faster in one run and slower in another. Each run's interval and verdict are held against the
           median ratio of the processes of all other runs of that pair.
 planted:  3 and 10 % more of the same statement, at 1 us and 50 us, in N (20) runs each.
-ahead:    does an interpreter that starts beside a measurement disturb it? N (20) comparisons of one text with itself,
-          at one and two threads, alone and beside ``import torch`` in a process after the other.
 layout:   do the addresses of inputs matter within a process? One text on inputs that the alternatives share, against
           inputs of their own at N (12) places each: offsets within a page, and whether both lie at the same.
 
@@ -20,14 +18,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -218,51 +212,6 @@ def planted(count: int, keep: Path | None) -> int:
     return record("process_verdicts_planted", figures, runs=count, seen=[*map(plain, runs)])
 
 
-IMPORTS = "import subprocess, sys\nwhile True: subprocess.run([sys.executable, '-c', 'import torch'])"
-
-
-@contextmanager
-def starting_interpreters(beside: bool) -> Iterator[None]:
-    """Interpreters that import torch, one after the other."""
-    other = subprocess.Popen([sys.executable, "-c", IMPORTS], start_new_session=True) if beside else None
-    try:
-        yield
-    finally:
-        if other is not None:
-            os.killpg(other.pid, signal.SIGKILL)
-            other.wait()
-
-
-def ahead(count: int, _: Path | None) -> int:
-    given, figures = names(), []
-    for threads in (1, 2):
-        for pair in ("torch: mul, 256", "torch: mul, 64 k", "torch: matmul 512"):
-            first, second, _ = PAIRS[pair]
-            seen: dict[bool, list[tuple[float, float, bool]]] = {False: [], True: []}
-            for index in range(2 * count):
-                beside = bool(index % 2)
-                with starting_interpreters(beside):
-                    made = compare({"a": first, "b": second}, globals=given, threads=threads)
-                row = made.frame.iloc[1]
-                width = np.log(row["ratio_high"] / row["ratio_low"]) if row["ratio_low"] > 0 else np.nan
-                seen[beside].append((100 * float(np.log(row["ratio"])), 50 * float(width), bool(made.voids)))
-            for beside, found in seen.items():
-                halves, voids = [half for _, half, _ in found], [void for *_, void in found]
-                ratios = [ratio for ratio, *_ in found if np.isfinite(ratio)]
-                title = f"{pair}, {threads} thread{'s' * (threads > 1)}, {'beside starts' if beside else 'alone'}"
-                figures += [
-                    Figure(f"{title}: distance from its median ratio, the median", _spread(ratios), "%",
-                           spread=_ends(np.abs(np.subtract(ratios, np.median(ratios))))),
-                    Figure("  half the interval, the median", float(np.nanmedian(halves)), "%"),
-                    Figure("  without a verdict for what others did", sum(voids), f"of {count}"),
-                ]  # fmt: skip
-    return record("process_verdicts_ahead", figures, runs=count)
-
-
-def _spread(values: Any) -> float:
-    return float(np.median(np.abs(np.subtract(values, np.median(values)))))
-
-
 PAGE = 4096
 LAYOUTS = ("shared", "own, at one offset", "own, apart by half a page")
 
@@ -294,7 +243,7 @@ def layout(count: int, _: Path | None) -> int:
     return record("process_verdicts_layout", figures, places=count)
 
 
-SECTIONS = {"same": (same, 10), "planted": (planted, 20), "ahead": (ahead, 20), "layout": (layout, 12)}
+SECTIONS = {"same": (same, 10), "planted": (planted, 20), "layout": (layout, 12)}
 
 
 def _ends(values: Any) -> tuple[float, float]:

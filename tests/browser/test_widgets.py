@@ -57,10 +57,10 @@ def run_cell(page: Page, at: int) -> Locator:
 
 
 def filters_and_limits(explorer: Locator, pattern: str) -> None:
-    """Python filters and cuts the table; a pattern that is none is said and changes nothing."""
+    """The table filters, Python cuts; a pattern that is none is said and changes nothing."""
     found = rows(explorer)
     every = found.count()
-    field = explorer.get_by_placeholder("filter, regex")
+    field = explorer.get_by_placeholder("filter, ").first
     field.fill(pattern)
     expect(found).to_have_count(1)
     field.fill("(")

@@ -259,16 +259,6 @@ def test_time_in_a_broadcast_is_not_called_transfer_and_nobody_is_cleared(tmp_pa
     assert kinds(broadcasts(tmp_path / "quick", 0.0)) == set()
 
 
-def test_of_two_ranks_the_root_that_is_late_is_named(tmp_path: Path) -> None:
-    profile = broadcasts(tmp_path, 20 * MS, ranks=2)
-    assert profile.straggler is not None
-    assert profile.straggler.rank == 0
-    assert profile.straggler.late == pytest.approx(20 * 20e-3, rel=0.01)
-    assert profile.ranks["unsplit"].tolist() == [0, 0]
-    assert profile.ranks["transfer"].max() < 0.02
-    assert kinds(profile) == set()
-
-
 def test_a_rank_that_ends_while_others_wait_for_it_is_said(tmp_path: Path) -> None:
     made = arrivals(0.0, ranks=3, count=12)
     for rank in range(3):

@@ -102,7 +102,7 @@ FACTS = RankFacts(rank=0, clock=RankClock("here", None, 0), world_size=2, backen
 
 def test_its_times_are_those_of_the_clock_and_not_from_when_it_entered_the_cell() -> None:
     before = time.time_ns()
-    made = profile(lambda: torch.ones(10).sum(), shapes=True)
+    made = profile(lambda: torch.ones(10).sum())
     after = time.time_ns()
     run = run_of_profile(made, FACTS)
     assert run is not None
@@ -110,12 +110,12 @@ def test_its_times_are_those_of_the_clock_and_not_from_when_it_entered_the_cell(
 
 
 def test_a_rank_that_ran_nothing_of_torch_is_none() -> None:
-    assert run_of_profile(profile(lambda: time.sleep(0), shapes=True), FACTS) is None
+    assert run_of_profile(profile(lambda: time.sleep(0)), FACTS) is None
 
 
 @pytest.mark.parametrize("grouped", [False, True])
 def test_groups_are_told(grouped: bool) -> None:
-    made = profile(lambda: torch.ones(10).sum(), shapes=True)
+    made = profile(lambda: torch.ones(10).sum())
     run = run_of_profile(made, RankFacts(**{**vars(FACTS), "grouped": grouped}))
     assert run is not None
     assert run.grouped is grouped

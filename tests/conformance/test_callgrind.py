@@ -121,11 +121,6 @@ def test_functions_from_main_are_counted_as_tutorials_hand_them(tmp_path: Path) 
     subprocess.run([sys.executable, str(script)], check=True, timeout=280, env=environment)
 
 
-def test_a_string_of_several_lines_is_counted_as_it_was_written() -> None:
-    statement = '\n    s = """\nx\n"""\n    assert s == "\\nx\\n"\n'
-    assert Timer(statement, '\n    t = """\ny"""\n    assert t == "\\ny"').collect_callgrind(3).counts() > 0
-
-
 def test_the_retained_file_is_callgrinds_and_its_annotator_reads_the_same_counts(tmp_path: Path) -> None:
     stats = Timer("x + 1", "x = torch.ones(3)").collect_callgrind(20, retain_out_file=True)
     file = tmp_path / "callgrind.out"

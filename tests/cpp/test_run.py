@@ -28,7 +28,7 @@ from torchbench_magic.errors import OptionError, SnippetError
 from torchbench_magic.process.contention import Clocks
 from torchbench_magic.process.interrupts import interrupts_held, interrupts_let_through
 from torchbench_magic.timing.identity import identity_of
-from torchbench_magic.timing.plan import Counting, Plan
+from torchbench_magic.timing.plan import Plan
 from torchbench_magic.timing.samples import Subject
 
 from .conftest import SNIPS
@@ -115,60 +115,6 @@ def test_one_text_in_two_languages_is_two_sources() -> None:
         Subject(stmt="f()", language="c++", global_setup="int f();"),
     )
     assert len({identity_of(subject) for subject in (python, cpp, other)}) == 3
-
-
-SLOW_START = """\
-#!{python}
-# Reads what the counting process is told, and takes jobs once the file is there.
-import os, struct, time
-size, = struct.unpack("<Q", os.read(0, 8))
-while size:
-    size -= len(os.read(0, size))
-while not os.path.exists({ready!r}):
-    time.sleep(0.01)
-os.write(0, b"R")
-os.read(0, 1)
-"""
-
-
-@pytest.mark.valgrind
-@pytest.mark.slow
-def test_what_counts_starts_beside_the_compiler_and_is_there_before_anything_is_timed(
-    pretender: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What counts is a stand-in that is ready no sooner than it is waited for: the order is certain."""
-    close_server()  # nor one that another test of this file has started
-    monkeypatch.setenv("TORCHBENCH_MAGIC_COUNT_IDLE", "0")  # none that other tests have started
-    program, ready = tmp_path / "bin" / "valgrind", tmp_path / "ready"
-    program.parent.mkdir()
-    program.write_text(SLOW_START.format(python=sys.executable, ready=str(ready)))
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    server = the_server()
-    seen: dict[str, bool] = {}
-
-    class Recorder:
-        def update(self, done: float, total: float | None, what: str) -> None:
-            seen.setdefault(what, server.pid is not None and not server._is_ready)
-            if what.startswith("starting"):
-                ready.touch()
-
-    def compare(stmt: str, counting: Counting | None) -> None:
-        with pytest.raises(SnippetError, match="cannot be loaded"):  # what the pretender makes
-            compare_snippets(SnippetTask({"a": Body(stmt)}, counting=counting, progress=Recorder()))
-
-    try:
-        compare("x;", None)
-        compare("x;", Counting(10))  # compiled before
-        assert server.pid is None
-        seen.clear()
-        compare("y;", Counting(10))
-        assert seen["compiling 1 snippet"]
-        assert seen["starting valgrind, once in a session"]
-        assert server.pid is not None
-        assert server._is_ready
-    finally:
-        close_server()  # the stand-in counts nothing for other tests
 
 
 @pytest.mark.valgrind

@@ -225,7 +225,7 @@ def test_a_rank_that_cannot_begin_frees_the_others(kernel: Kernel) -> None:
         ("--engines engines --memory", STEPS, "--memory does not go with --engines: torch does not record the threads"),
         ("--engines engines --steps 3", STEPS, "--steps does not go with --engines"),
         ("--engines engines", "held", "cannot be sent to an engine: cannot pickle 'generator' object"),
-        ("--engines engines", "large.sum()", "`large`: the code reads more than 64 MB"),
+        ("--engines engines", "large.sum()", "cannot be sent to an engine: the tensors take more than 64 MiB"),
         ("--engines engines", "x = 1 +", "invalid syntax"),
         ("--engines engines", "y = 1", "the cell runs no torch operation on any rank"),
         ("--engines engines", OWN_PROFILER, "the cell starts a torch profiler of its own, which takes the events"),

@@ -30,7 +30,7 @@ from torchbench_magic.results import Cure, Insight
 from torchbench_magic.show.document import plain
 from torchbench_magic.timing.levers_view import recommended
 from torchbench_magic.timing.plan import Plan
-from torchbench_magic.timing.samples import with_trials
+from torchbench_magic.timing.samples import with_compiling
 from torchbench_magic.timing.task import Task
 from torchbench_magic.timing.view import document
 
@@ -572,7 +572,7 @@ def test_what_every_call_writes_is_put_back_and_no_result_that_the_first_call_ke
 def test_of_a_cell_without_a_verdict_no_lever_pays() -> None:
     made = tried("x + 1", "flush-denormal", setup="x = torch.ones(3)")
     records = [{"verdict": "baseline", "median": 1e-9}, {"verdict": pd.NA, "median": 1e-9}]  # below the loop's own cost
-    found = with_trials(records, made.subjects, lambda at: 0)
+    found, _ = with_compiling(records, made.subjects, lambda at: 0)
     assert math.isnan(found[1]["break_even"])
 
 

@@ -75,23 +75,6 @@ def test_choosing_a_metric_changes_the_time_column() -> None:
     assert shown(widget) != before
 
 
-def test_the_filter_keeps_the_rows_that_match() -> None:
-    widget = comparison_of().explore()
-    widget.pattern.value = "^MUL"
-    assert [row[2] for row in shown(widget)] == ["mul_sum", "mul_sum"]
-    assert widget.table.spec["tables"][0]["hidden"] == "2 of 4 rows match"
-
-
-def test_an_unusable_pattern_keeps_the_last_view_and_says_why() -> None:
-    widget = comparison_of().explore()
-    before = shown(widget)
-    widget.pattern.value = "("
-    assert shown(widget) == before
-    assert widget.message.value.startswith("not a usable pattern: ")
-    widget.pattern.value = ""
-    assert widget.message.value == ""
-
-
 def test_a_row_limit_cuts_the_table_and_counts_the_rest() -> None:
     widget = comparison_of().explore()
     widget.row_limit.value = 3
@@ -106,17 +89,6 @@ def test_operations_are_sorted_by_the_metric_chosen() -> None:
     assert shown(widget, 1)[0][0] == "aten::empty"
     widget.row_limit.value = 2
     assert len(shown(widget, 1)) == 2
-
-
-def test_a_filter_of_numbers_is_the_tables_own_in_the_browser_and_keeps_all_rows() -> None:
-    widget = profile_of().explore()
-    every = shown(widget, 1)
-    widget.pattern.value = "self > 1 ms and name ~ mm"
-    assert widget.table.spec["filter"] == "self > 1 ms and name ~ mm"
-    assert shown(widget, 1) == every
-    widget.pattern.value = "mm"
-    assert "filter" not in widget.table.spec
-    assert all("mm" in row[0] for row in shown(widget, 1))
 
 
 def test_the_controls_of_a_profile_begin_as_it_was_asked_for() -> None:

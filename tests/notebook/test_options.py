@@ -9,6 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import torchbench_magic
+from tests.timing.fake_clock import FakeClock
 from torchbench_magic import load, load_trace
 from torchbench_magic.notebook.option_parser import declared_options
 from torchbench_magic.notebook.options import ProfilerOptions, TimerOptions
 from torchbench_magic.profiling import cost
+from torchbench_magic.timing import task
 
 Run = Callable[..., str]
 
@@ -134,10 +137,13 @@ def adaptive_goes_on_until_the_spread_is_small(bench: Bench) -> None:
 
 
 def margin_is_what_is_called_the_same(bench: Bench) -> None:
-    cell = f"# --- a\n{NAP}\n# --- b\n{NAP}; {NAP}; {NAP}; {NAP}"
-    plan = "-t 1 -n 1 -r 12"
-    assert bench(plan, cell, base="").frame["verdict"][1] == "slower"
-    result = bench(f"{plan} --margin 900", cell, base="")
+    """By a clock that only the cell moves: b takes four times as long."""
+    bench.names["clock"] = clock = FakeClock()
+    cell, plan = "# --- a\nclock.work(1000)\n# --- b\nclock.work(4000)", "-t 1 -n 1 -r 12"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(task, "Task", partial(task.Task, clocks=clock.clocks))
+        assert bench(plan, cell, base="").frame["verdict"][1] == "slower"
+        result = bench(f"{plan} --margin 900", cell, base="")
     assert result.frame["verdict"][1] == "same"
     assert result.margin == pytest.approx(9)
 

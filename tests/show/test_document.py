@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from torchbench_magic.show.document import Region, coloured, regions, shown_lines
@@ -114,13 +112,6 @@ def test_the_first_rows_keep_their_groups_and_the_rest_is_counted() -> None:
 def test_a_table_that_is_short_enough_is_left_as_it_is() -> None:
     whole = table(2)
     assert whole.head(2, "x") is whole
-
-
-def test_a_filter_looks_at_texts_and_group_titles_and_counts() -> None:
-    made = table(2, 2, title="In[3]")
-    assert [len(group.rows) for group in made.filtered(re.compile(r"op1\.0")).groups] == [1]
-    assert [group.title for group in made.filtered(re.compile(r"\] 1$")).groups] == ["In[3] 1"]
-    assert made.filtered(re.compile("nothing")).hidden == "none of 4 rows match"
 
 
 def test_the_places_of_a_column_are_those_of_its_longest_decimals() -> None:

@@ -24,7 +24,6 @@ import torch
 
 import torchbench_magic
 from tests.every_case import every_case
-from torchbench_magic.benchmark import Timer
 from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import BodyError, CheckFailed, Interrupted, OptionError
 from torchbench_magic.timing.comparison import Comparison
@@ -403,14 +402,11 @@ def test_code_that_awaits_is_run_in_a_loop_of_its_own() -> None:
 
 
 @pytest.mark.slow
-def test_scripts_and_timers_ask_for_processes_too() -> None:
+def test_scripts_ask_for_processes_too() -> None:
     x = torch.ones(3)
     stmts = {"a": lambda: x.sum(), "b": "x.mean()"}
     of_script = torchbench_magic.compare(stmts, globals={"x": x}, processes=2, min_run_time=0.05)
     assert of_script.frame["method"].tolist() == ["processes", "processes"]
-    timers = [Timer("x + 1", globals={"x": x}, description="a"), Timer("x.add(1)", globals={"x": x}, description="b")]
-    of_timers = Timer.compare(timers, processes=2, min_run_time=0.05)
-    assert of_timers.frame["method"].tolist() == ["processes", "processes"]
 
 
 @pytest.mark.slow

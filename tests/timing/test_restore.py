@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -442,6 +443,23 @@ def test_an_array_has_its_values_again(array: Any) -> None:
     before, found = array.copy(), []
     result = restored("found.append(array.copy())\narray[1] = 7", array=array, found=found)
     assert all(str(one) == str(before) for one in (array, *found[-5:]))
+    assert unrestored(result) == ["found"]
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        (lambda: pd.DataFrame({"a": [3.0, np.nan, 1.0]}), "it.dropna(inplace=True)"),
+        (lambda: pd.DataFrame({"a": [3, 2, 1]}), "it.sort_values('a', inplace=True)"),
+        (lambda: pd.DataFrame({"a": [3, 2, 1]}), "it['b'] = 1"),
+        (lambda: pd.Series([3, 2, 1]), "it[0] = 7"),
+    ],
+)
+def test_a_frame_is_the_same_one_with_its_values_again(make: Callable[[], Any], change: str) -> None:
+    it, found = make(), []
+    before = str(it)
+    result = restored(f"found.append(str(it))\n{change}", it=it, found=found)
+    assert [str(it), *found[-5:]] == [before] * 6
     assert unrestored(result) == ["found"]
 
 

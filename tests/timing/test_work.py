@@ -153,6 +153,19 @@ CELLS = [
     ),
     ("less", "ran 21 times in the first call and once in the last one", "g = (i for i in range(800))", TAKING),
     ("less", "in the first call and not in the last one", FREEZING, "forward(x)"),
+    *(  # by the time alone, of calls of one line: the first twelve take long, as that of a heavy operator
+        (
+            "less",
+            "takes 5.00 ms from the state that setup left, and 100 µs from the present one; `n` changed",
+            f"n = {array}",
+            f"clock.work(5000 if {condition} else 100)\n{change}",
+        )
+        for array, change, condition in (
+            ("np.zeros(3)", "n[1] += 1", "n[1] < 12"),
+            ("torch.zeros(3)", "n[1] += 1", "n[1] < 12"),
+            ("torch.ones(2)", "n.mul_(1e3)", "torch.isfinite(n).all()"),
+        )
+    ),
     ("less", "the value was a list of 30 in the first call and a list of 0", ONCE, "rows.fetch()"),
     (
         "more",
@@ -307,6 +320,8 @@ QUIET = [
     ("d = {'n': 0}", "clock.wait(5000 if d['n'] % 303 == 302 else 100); d['n'] += 1"),  # the last, by chance
     ("d = {'n': 0}", "clock.work(5000 if d['n'] % 100 == 0 else 100); d['n'] += 1"),  # now and then
     ("d = {'n': 0}", "clock.work(100); d['n'] += 1"),
+    ("n = torch.zeros(3)", "clock.work(100); n[1] += 1"),
+    *((f"n = torch.zeros(3) + {n}", "clock.work(5000 if n[1] % 3 == 0 else 100); n[1] += 1") for n in range(3)),
     *((f"d = {{'n': {n}}}", "clock.work(5000 if d['n'] % 3 == 0 else 100); d['n'] += 1") for n in range(3)),  # in turn
     *((f"d = {{'n': {n}}}", "clock.work(5000 if d['n'] % 2 == 0 else 100); d['n'] += 1") for n in range(2)),
     ("w = torch.ones(9, 9); n = [0]", "with torch.set_grad_enabled(n[0] == 0):\n    w @ w\nn[0] += 1"),  # no graph
@@ -530,6 +545,12 @@ PUT_BACK = [
     ),
     ("i = 0", "clock.work(100 if i % 2 else 900)\ni += 1", "`i` put back before each call: 900 µs a call, and 100 µs"),
     ("n = 3", "clock.work(100 * n)\nn = n * n", "300 µs a call, and 900 µs one that goes on"),
+    (
+        "i = 0",
+        "i += 1\nif i % 4 == 0:\n    for _ in range(30): x + 1",
+        "ran 31 times in a call that goes on from others and not in those that are timed",
+    ),
+    ("i = 0", "i += 1\nif i % 40 == 0:\n    for _ in range(30): x + 1", None),  # not in so many
     ("i = 0", "clock.work(100)\ni += 1", None),
     ("i = 0", "i = 5\nclock.work(100 * i)", None),  # not read
     ("xs = (1,)", "clock.work(100 * xs[0])\nxs = ()", None),  # raises from what it leaves

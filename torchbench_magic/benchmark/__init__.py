@@ -8,8 +8,7 @@ loads where only torch is installed, and the other way round.
 What is mended or more:
 
 - ``Timer.collect_callgrind`` takes a fraction of a second once its process is up, and any globals.
-- ``Timer`` compiles statements as they were written; ``timer="cpu"`` and ``timer="device"`` choose a clock;
-  ``Timer.compare([...])`` measures timers against each other.
+- ``Timer(timer="cpu")`` and ``timer="device"`` choose a clock.
 - ``Compare`` survives missing descriptions and environments, keeps runs of unlike speed apart, has ``frame`` and
   ``to_markdown()`` and shows itself as a table in a notebook.
 - ``FuzzedParameter`` and the op fuzzers accept what torch documents (torch 2.13 refuses it).
@@ -22,10 +21,6 @@ What torch documents and is otherwise here, and why:
   the heap's history moves the count.
 - The retained file tells lines but not single instructions (torch passes ``--dump-instr=yes``), which nothing here
   reads and which makes it longer.
-- A name of ``globals`` that the statement binds (``x += 1``) starts each call as it was; torch raises
-  UnboundLocalError. Names that *setup* binds go on from call to call, as in torch.
-- Lines inside a string of several lines stay as they were written; torch dedents and indents them with the code. The
-  text that results show is torch's.
 - ``Compare`` marks a row that stands for unlike runs with ``*`` and says so below; ``split_runs()`` gives each a row of
   its own, "(run 2)". torch merges them, or shows the last, without a word.
 - The submodules are made when the package is imported: type checkers and editors see the names of this package, not

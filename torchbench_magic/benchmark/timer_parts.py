@@ -1,24 +1,15 @@
-"""What stands behind `Timer`: arguments refused in one line, clocks, statements, C++, counts, `Timer.compare`."""
+"""What stands behind `Timer`: arguments refused in one line, clocks, C++, counts."""
 
 from __future__ import annotations
 
 import ast
-import builtins
-import contextlib
 import dataclasses
-import gc
-import itertools
-import linecache
-import math
 import sys
 import textwrap
 import time
-import timeit
-from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from numbers import Integral, Real
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from numbers import Integral
+from typing import Any
 
 import torch
 from torch.utils.benchmark.utils import timer as torch_timer
@@ -31,19 +22,10 @@ from torchbench_magic.counting.callgrind_file import Costs
 from torchbench_magic.counting.client import the_server
 from torchbench_magic.counting.count import Job, LibraryJob, count_instructions
 from torchbench_magic.counting.counts import stats_of
-from torchbench_magic.cpp.build import Meanwhile
 from torchbench_magic.cpp.run import Snippet, compile_snippet
-from torchbench_magic.errors import CountError, Interrupted, MissingTool, OptionError
-from torchbench_magic.process.code import BoundNames
-from torchbench_magic.process.contention import Clocks
-from torchbench_magic.process.interrupts import HeardProgress, interrupts_held, interrupts_let_through
-from torchbench_magic.process.settings import collector, preserved_state, set_threads
-from torchbench_magic.results import Doubt
-from torchbench_magic.timing.comparison import Comparison
-from torchbench_magic.timing.plan import MOST, MOST_THREADS, Plan
-from torchbench_magic.timing.processes import compare_in_processes
-from torchbench_magic.timing.run import compare_bodies
-from torchbench_magic.timing.task import Task
+from torchbench_magic.errors import CountError, MissingTool, OptionError
+from torchbench_magic.process.interrupts import HeardProgress, interrupts_held
+from torchbench_magic.timing.plan import MOST, MOST_THREADS
 
 # ---- checked_arguments -----------------------------------------------------------------------------------------------
 # Arguments of `Timer` that cannot be, refused in one line: torch fails at them later, or measures without an end.
@@ -63,18 +45,6 @@ def check_threads(num_threads: object) -> None:
         OptionError: no number of threads.
     """
     _check_whole("num_threads", num_threads, MOST_THREADS)
-
-
-def check_seconds(**given: object) -> None:
-    """Of seconds and shares by their names: NaN and infinity end no loop. None is none, and 0 is as torch has it.
-
-    Raises:
-        OptionError: the name, and what it takes.
-    """
-    for name, value in given.items():
-        is_real = isinstance(value, Real) and not isinstance(value, bool)
-        if value is not None and not (is_real and 0 <= float(value) < math.inf):  # type: ignore[arg-type]
-            raise OptionError(f"{name}: give a number of at least 0")
 
 
 def _check_whole(name: str, value: object, most: int) -> None:
@@ -143,132 +113,6 @@ def clock_of(timer: ReadClock | str) -> ReadClock:
     return _NAMED[timer]()
 
 
-# ---- statement -------------------------------------------------------------------------------------------------------
-# A statement compiled as it was written: what stands behind `Timer` in the place of ``timeit.Timer``.
-#
-# ``timeit`` builds its loop as text, and torch dedents the statement before: both change the lines inside multi-line
-# strings, and a name that the statement binds becomes a local of the loop, so that ``x += 1`` on a global is an
-# UnboundLocalError. Here the loop is put together from syntax trees. Everything else is as in ``timeit``: setup runs
-# before each block inside the same function, so that names that *setup* binds go on from call to call; nothing is
-# subtracted; the garbage collector is off.
-
-_SHELL = """\
-def inner(__tb_it, __tb_timer, __tb_given=__tb_given):
-    "setup"
-{kept}
-    __tb_t0 = __tb_timer()
-    for __tb_i in __tb_it:
-{resets}
-        "stmt"
-    __tb_t1 = __tb_timer()
-    return __tb_t1 - __tb_t0
-"""
-_FILE = "<stmt>"
-_numbers = itertools.count(1)
-
-
-def dedented(text: str) -> str:
-    """The text as torch shows it: dedented, without the first newline and what is blank at the end."""
-    return textwrap.dedent(text).removeprefix("\n").rstrip()
-
-
-def parsed_statement(text: str) -> ast.Module:
-    """The code of an indented text, with the lines inside its strings as they are.
-
-    Raises:
-        SyntaxError: what torch would raise.
-    """
-    try:
-        if not _is_indented(text):
-            return ast.parse(text, _FILE)
-        tree = ast.parse(f"if True:\n{text}")
-        (block,) = tree.body
-        assert isinstance(block, ast.If)
-        if not block.orelse:
-            return ast.increment_lineno(ast.Module(block.body, []), -1)
-    except (SyntaxError, ValueError):
-        pass
-    return ast.parse(dedented(text), _FILE)
-
-
-def _is_indented(text: str) -> bool:
-    lines = (line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
-    return next(lines, "")[:1] in (" ", "\t")
-
-
-def source_of(text: str) -> str:
-    """Text at column 0 that means what ``text`` means: torch's own form of it where that does."""
-    tree, plain = parsed_statement(text), dedented(text)
-    if not tree.body:
-        return "pass"
-    try:
-        if ast.dump(ast.parse(plain)) == ast.dump(tree):
-            return plain
-    except SyntaxError:
-        pass  # dedenting by the lines of a string has broken it
-    return ast.unparse(tree)
-
-
-class ExactTimer(timeit.Timer):
-    """A ``timeit.Timer`` over ``written``, the texts of (statement, setup) as the user gave them.
-
-    The other arguments are those of ``timeit.Timer``; ``stmt`` and ``setup`` are the texts that torch shows.
-    """
-
-    def __init__(
-        self,
-        stmt: str,
-        setup: str,
-        timer: Callable[[], float],
-        globals: dict[str, Any],  # noqa: A002  (torch's name for it)
-        *,
-        written: tuple[str, str],
-    ) -> None:
-        self.timer = timer
-        self.src = None
-        self._file = f"<timer-{next(_numbers)}>"
-        self._text = "\n".join(written[::-1])
-        body, before = (parsed_statement(text) for text in written)
-        ast.increment_lineno(body, written[1].count("\n") + 1)  # the file is the setup, then the statement
-        # compiled as they stand first, as timeit does: that refuses return, yield and break outside their places
-        compile(before, self._file, "exec", dont_inherit=True)
-        compile(ast.Module([*before.body, *body.body], []), self._file, "exec", dont_inherit=True)
-        given = ChainMap(globals, vars(builtins))
-        code = compile(_loop(body, before, given), self._file, "exec", dont_inherit=True)
-        made: dict[str, Any] = {"__tb_given": given}
-        exec(code, globals, made)
-        self.inner = made["inner"]
-
-    def timeit(self, number: int = 1000000) -> float:
-        """Seconds of ``number`` calls. An exception of the code shows the lines of its own text."""
-        try:
-            return super().timeit(number)
-        except BaseException:
-            lines = [f"{line}\n" for line in self._text.split("\n")]
-            linecache.cache[self._file] = (len(self._text), None, lines, self._file)
-            raise
-
-
-def _loop(body: ast.Module, before: ast.Module, given: ChainMap[str, Any]) -> ast.Module:
-    """The function of the loop. Names that only the globals give are put back before each call."""
-    ours, theirs = BoundNames(body), BoundNames(before)
-    others = theirs.bound | theirs.shared | ours.shared
-    names = sorted(name for name in ours.reset - others if name in given)
-    kept = "\n".join(f"    __tb_kept_{name} = __tb_given[{name!r}]" for name in names)
-    resets = "\n".join(f"        {name} = __tb_kept_{name}" for name in names)
-    tree = ast.parse(_SHELL.format(kept=kept, resets=resets))
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.stmt, ast.expr, ast.arg)):
-            node.lineno = node.end_lineno = 1
-            node.col_offset = node.end_col_offset = 0
-    (function,) = tree.body
-    assert isinstance(function, ast.FunctionDef)
-    function.body[:1] = before.body
-    loop = next(part for part in function.body if isinstance(part, ast.For) and ast.unparse(part.target) == "__tb_i")
-    loop.body[-1:] = body.body or [ast.Pass()]
-    return ast.fix_missing_locations(tree)
-
-
 # ---- cpp -------------------------------------------------------------------------------------------------------------
 # C++ statements of ``Timer(language="c++")``, through the compiler and the cache that ``%%timer --cpp`` uses.
 #
@@ -296,11 +140,11 @@ class CPPTimer(torch_timer.CPPTimer):
         wall, cpu = self.compiled().timeit(number)
         return (cpu if self.clock == "cpu" else wall) / 1e9
 
-    def compiled(self, meanwhile: Meanwhile = contextlib.nullcontext) -> Snippet:
-        """The statement, compiled by the first call; ``meanwhile`` makes a context that is open beside the compiler."""
+    def compiled(self) -> Snippet:
+        """The statement, compiled by the first call."""
         if self._snippet is None:
             code, threads = (self._stmt, self._setup, self._global_setup), torch.get_num_threads()
-            self._snippet = compile_snippet(*code, threads=threads, meanwhile=meanwhile)
+            self._snippet = compile_snippet(*code, threads=threads)
         return self._snippet
 
 
@@ -333,18 +177,16 @@ def collect_callgrind(
 
 
 def python_job(
-    written: tuple[str, str],
+    spec: TaskSpec,
     globals: Mapping[str, Any],  # noqa: A002  (torch's name for it)
     number: int,
-    threads: int,
 ) -> Job:
     """What is counted of a Python timer.
 
     Args:
-        written: the texts of (statement, setup) as the user gave them.
+        spec: of the timer.
         globals: of the timer, in `CopyIfCallgrind` or not.
         number: calls.
-        threads: of torch.
 
     Raises:
         ValueError: ``torch`` is another object in ``globals``.
@@ -352,10 +194,10 @@ def python_job(
     if globals.get("torch", torch) is not torch:
         raise ValueError("`collect_callgrind` does not support mocking out `torch`.")
     setups = [value.setup for value in globals.values() if isinstance(value, CopyIfCallgrind)]
-    setup, imported = _without_main(source_of(written[1]))
-    before = "\n".join([*(dedented(text) for text in setups if text), setup])
+    setup, imported = _without_main(spec.setup)
+    before = "\n".join([*(textwrap.dedent(text) for text in setups if text), setup])
     given = CopyIfCallgrind.unwrap_all(dict(globals)) | imported
-    return Job(Body(source_of(written[0])), given, number, threads, "module", setup=before)
+    return Job(Body(spec.stmt), given, number, spec.num_threads, "module", setup=before)
 
 
 def _stats(
@@ -383,192 +225,3 @@ def _without_main(setup: str) -> tuple[str, dict[str, Any]]:
         found |= {alias.asname or alias.name: getattr(main, alias.name) for alias in node.names}
         tree.body.remove(node)
     return (ast.unparse(tree) if found else setup), found
-
-
-# ---- compare_timers --------------------------------------------------------------------------------------------------
-# ``Timer.compare``: several timers as the alternatives of one interleaved measurement.
-
-_PLAIN = (str, bytes, int, float, complex, bool, type(None))
-
-
-class Statement(Protocol):
-    """What is asked of a `Timer`, the class of ``utils/timer.py``."""
-
-    _task_spec: TaskSpec
-    _globals: dict[str, Any]
-    _written: tuple[Any, Any]
-    _clock: Any
-
-
-def compare_timers(timers: Sequence[Statement], kind: type[Any], **options: Any) -> Comparison:
-    """See ``Timer.compare``; ``kind`` is that ``Timer``.
-
-    Raises:
-        OptionError: timers that cannot be told apart or measured together.
-        Interrupted: on Ctrl-C; ``.partial`` holds what was measured, which may be all.
-    """
-    with interrupts_held() as held:
-        made = _compared(timers, kind, options)
-        if held.take():
-            raise Interrupted(made)
-    return made
-
-
-def _compared(timers: Sequence[Statement], kind: type[Any], options: Mapping[str, Any]) -> Comparison:
-    for timer in timers:
-        _check(timer, kind)
-    specs = [timer._task_spec for timer in timers]
-    if len(specs) < 2:
-        raise OptionError("Timer.compare: give two timers or more")
-    if len({spec.num_threads for spec in specs}) > 1:
-        raise OptionError("Timer.compare: give timers with one num_threads; thread counts are compared by %%timer -t")
-    names = _names(specs)
-    plan = Plan(
-        threads=(specs[0].num_threads,),
-        label=_common(specs, "label"),
-        sub_label=_common(specs, "sub_label"),
-        env=_common(specs, "env"),
-        **options,
-    )
-    plan, clocks = _clocked(timers, plan)
-    with preserved_state():
-        set_threads(specs[0].num_threads)
-        with collector(is_on=False):  # as timeit has it while setup runs
-            namespaces = _namespaces(timers)
-            plan = replace(plan, gc=gc.isenabled())
-        shared, sources, apart = _merged(timers, namespaces)
-        bodies = {name: Body(text, f"<{name}>") for name, text in zip(names, sources, strict=True)}
-        task = Task(bodies, namespace=shared, plan=plan, clocks=clocks)
-        measured = compare_bodies(task) if plan.processes is None else compare_in_processes(task)
-    subjects = [
-        replace(subject, stmt=spec.stmt, setup=spec.setup)
-        for subject, spec in zip(measured.subjects, specs, strict=True)
-    ]
-    return replace(measured, subjects=tuple(subjects), warnings=[*measured.warnings, *_said(apart)])
-
-
-def _check(timer: Any, kind: type[Any]) -> None:
-    if not isinstance(timer, kind):
-        raise OptionError(f"Timer.compare: {type(timer).__name__} is not a Timer of torchbench_magic.benchmark")
-    if timer._language is not torch_timer.Language.PYTHON:
-        raise OptionError("Timer.compare: measures statements of Python; %%timer --cpp compares those of C++")
-    if type(timer)._timer_cls is not timeit.Timer:
-        raise OptionError(f"Timer.compare: {type(timer).__name__} has a _timer_cls of its own, which it cannot use")
-
-
-def _names(specs: Sequence[TaskSpec]) -> list[str]:
-    """One name each: by the first field that tells them all apart."""
-    for field in ("description", "sub_label", "label", "env", "stmt"):
-        values = [getattr(spec, field) for spec in specs]
-        if all(values) and len(set(values)) == len(values):
-            return values
-    raise OptionError("Timer.compare: two timers have the same names and statement: give each a description")
-
-
-def _common(specs: Sequence[TaskSpec], field: str) -> str | None:
-    values = {getattr(spec, field) for spec in specs}
-    return values.pop() if len(values) == 1 else None
-
-
-def _clocked(timers: Sequence[Statement], plan: Plan) -> tuple[Plan, Clocks]:
-    """The plan and clocks that measure as the timers' own clock would."""
-    asked = {timer._clock for timer in timers}
-    if len(asked) > 1:
-        raise OptionError("Timer.compare: give timers with the same clock (their argument `timer`)")
-    clock: Any = asked.pop()
-    if clock in (torch_timer.timer, "wall"):
-        return plan, Clocks()
-    if clock in ("cpu", "device"):
-        return replace(plan, clock=clock), Clocks()
-    if clock in (timeit.default_timer, time.perf_counter):
-        return replace(plan, device="cpu"), Clocks()  # whoever says so does not want to wait for an accelerator
-    if plan.processes is not None:
-        raise OptionError("Timer.compare: a custom clock cannot be read in other processes: leave out processes")
-    return replace(plan, device="cpu"), Clocks(wall=lambda: round(clock() * 1e9))
-
-
-# ---- names -------------------------------------------------------------------------------------------------------
-
-
-def _namespaces(timers: Sequence[Statement]) -> list[dict[str, Any]]:
-    """What each statement finds: its globals, and what its setup makes of them. Equal setups run once."""
-    done: list[tuple[dict[str, Any], str, dict[str, Any]]] = []
-    found = []
-    for timer in timers:
-        given = CopyIfCallgrind.unwrap_all(timer._globals)
-        setup = source_of(timer._written[1])
-        names = next((names for other, text, names in done if text == setup and _same(other, given)), None)
-        if names is None:
-            names = dict(given)
-            with interrupts_let_through():
-                exec(compile(setup, "<setup>", "exec", dont_inherit=True), names)
-            done.append((given, setup, names))
-        found.append(names)
-    return found
-
-
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(_equal(value, other[name]) for name, value in one.items())
-
-
-def _equal(one: Any, other: Any) -> bool:
-    return one is other or (type(one) is type(other) and isinstance(one, _PLAIN) and bool(one == other))
-
-
-def _merged(
-    timers: Sequence[Statement], namespaces: Sequence[Mapping[str, Any]]
-) -> tuple[dict[str, Any], list[str], set[str]]:
-    """All names in one namespace, the statements over it, and the names that are another object in each timer.
-
-    A statement whose own object has a name that another timer gives to something else reads it by a new name.
-    """
-    trees = [parsed_statement(timer._written[0]) for timer in timers]
-    used = [{node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} for tree in trees]
-    lacking = {n for asked, names in zip(used, namespaces, strict=True) for n in asked - names.keys()}
-    shared: dict[str, Any] = {}
-    sources, apart = [], set()
-    for nth, (tree, names) in enumerate(zip(trees, namespaces, strict=True)):
-        own = used[nth] & names.keys()
-        others = {n for n in own if n in lacking or (n in shared and not _equal(names[n], shared[n]))}
-        renamed = {name: f"{name}__{nth + 1}" for name in others}
-        shared |= {renamed.get(name, name): names[name] for name in own}
-        apart |= others - lacking
-        sources.append(_renamed(tree, renamed) if renamed else source_of(timers[nth]._written[0]))
-    for names in namespaces:  # what only eval or exec would find
-        shared |= {name: value for name, value in names.items() if name not in shared.keys() | lacking}
-    return shared, sources, apart
-
-
-def _renamed(tree: ast.Module, names: Mapping[str, str]) -> str:
-    """The code with other names for its globals.
-
-    Raises:
-        OptionError: it binds one of them where a Name node does not stand (an argument, an import, ...).
-    """
-    for node in ast.walk(tree):
-        bound = {getattr(node, field, None) or "" for field in ("name", "arg", "rest")}
-        bound |= set(getattr(node, "names", ()) if isinstance(node, ast.Global | ast.Nonlocal) else ())
-        if isinstance(node, ast.alias):
-            bound |= {node.asname or node.name.partition(".")[0]}
-        if not isinstance(node, ast.keyword) and (clash := sorted(bound & names.keys())):
-            raise OptionError(
-                f"Timer.compare: `{clash[0]}` is a different object in each timer, and a statement assigns to it: use"
-                " two names, or pass the same object through globals"
-            )
-        if isinstance(node, ast.Name):
-            node.id = names.get(node.id, node.id)
-    return ast.unparse(tree)
-
-
-def _said(apart: set[str]) -> list[Doubt]:
-    if not apart:
-        return []
-    listed = ", ".join(f"`{name}`" for name in sorted(apart))
-    return [
-        Doubt(
-            "own-objects",
-            f"{listed}: a different object in each timer. Two buffers of one size can differ in speed by up to 11 %.",
-            "Give all timers the same object through globals.",
-            {"names": sorted(apart)},
-        )
-    ]

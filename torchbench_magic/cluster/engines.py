@@ -1,4 +1,4 @@
-"""Engines of a running ipyparallel cluster: found, looked at, asked to run something of this package, heard."""
+"""Engines of a running ipyparallel cluster: found, looked at, sent what code reads, asked to run it, heard."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import torchbench_magic
-from torchbench_magic.errors import InputError, MissingTool
+from torchbench_magic.errors import BodyError, CountError, InputError, MissingTool
+from torchbench_magic.process.code import names_looked_up
 from torchbench_magic.process.interrupts import hear_interrupt
 from torchbench_magic.process.machine import proc_text
+from torchbench_magic.process.send import Parcel, Purpose, pack_variables
+from torchbench_magic.process.send_modules import looked_up_names
 
 # ---- engines ---------------------------------------------------------------------------------------------------------
 # `Engine`: one process of a cluster, as it was found when a run began.
@@ -318,6 +322,55 @@ def why_not(engine: Engine, *, has_code: bool = False) -> str:
     if engine.package != own:
         return f"has torchbench_magic {engine.package}, not {own}: install the same there"
     return ""
+
+
+# ---- what code reads -------------------------------------------------------------------------------------------------
+
+LIMIT = 64 << 20
+"""Bytes of all names: they go to each engine, over the network as the case may be."""
+_OF_THE_SHELL = frozenset({"In", "Out", "get_ipython", "exit", "quit", "open"})
+"""Names that IPython gives to a notebook, and to an engine of its own accord."""
+
+
+def for_engines(where: str, limit: int = LIMIT) -> Purpose:
+    """``where``: what runs on each engine, so that what cannot travel may be made there."""
+    return Purpose(
+        limit,
+        process="an engine",
+        on_device="",
+        smaller=f"make them in the {where}, which runs on each engine",
+        made=f"make `{{}}` in the {where}",
+        elsewhere=f"do it in the {where}",
+        is_ours=False,
+    )
+
+
+def pack_names(
+    codes: Sequence[CodeType], namespace: Mapping[str, Any], *, given: Collection[str] = (), limit: int = LIMIT
+) -> Parcel:
+    """The names of ``namespace`` that the code of a cell, or what it calls, looks up.
+
+    Args:
+        namespace: globals of the notebook's functions.
+        given: names that the engine has of its own, such as ``rank``.
+        limit: bytes of all together.
+
+    Raises:
+        BodyError: in one line: which name cannot travel, why, and the way out.
+    """
+    used = {name for code in codes for name in names_looked_up(code)} - _OF_THE_SHELL - frozenset(given)
+    words = {word for code in codes for word in looked_up_names(code)}
+    try:
+        return pack_variables(used, namespace, words=words, purpose=for_engines("cell", limit))
+    except CountError as error:
+        raise BodyError(str(error)) from None
+
+
+def own_folders() -> list[str]:
+    """Where modules of this process are found besides the installed ones: they serve engines of this host."""
+    found = dict.fromkeys(os.path.abspath(each or os.getcwd()) for each in [os.getcwd(), *sys.path])
+    installed = (sys.prefix, sys.base_prefix, sys.exec_prefix)
+    return [each for each in found if not each.startswith(installed) and "site-packages" not in each]
 
 
 # ---- asking ----------------------------------------------------------------------------------------------------------

@@ -266,7 +266,7 @@ def profile_of_ranks(runs: Sequence[RankRun], doubts: Sequence[Doubt] = ()) -> R
     one_clock = len({run.clock.host for run in runs}) == 1 and bool(runs[0].clock.host)
     grouped = any(run.grouped for run in runs)
     raw = match_collectives([run.calls for run in runs], one_clock=one_clock, grouped=grouped)
-    clocks = bounds_of_clocks(raw.arrival[:, raw.sure], raw.end[:, raw.sure], [run.clock for run in runs])
+    clocks = bounds_of_clocks(raw.arrival, raw.end, [run.clock for run in runs])
     runs = [run.moved(-int(offset)) for run, offset in zip(runs, clocks.offset, strict=True)]
     ahead = clocks.offset[:, None]
     matched = replace(raw, arrival=raw.arrival - ahead, begin=raw.begin - ahead, end=raw.end - ahead)

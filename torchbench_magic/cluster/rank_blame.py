@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from torchbench_magic.arrays import Floats, Ints
 
@@ -17,15 +16,11 @@ from .job_profile import FOREVER, joined_stretches, nanoseconds, without
 # ---- collectives -----------------------------------------------------------------------------------------------------
 # The collectives of a job: which call on one rank is which on the others.
 #
-# Those in which every rank waits for every other (all-reduce, all-gather, reduce-scatter, all-to-all, barrier) count as
-# they are. In the others (broadcast, send and receive, gather, scatter, reduce) some ranks wait for nobody. Between two
-# ranks times tell it: one that comes first and is still there when the other comes waits for it, and a root that leaves
-# before that waits for nobody. Among more, a rank may still be there because of a third one, so these do not count. A
-# collective of some of the ranks is matched within its group where the trace tells the group: NCCL's do, gloo's do not.
+# Those in which each rank waits for every other (all-reduce, all-gather, reduce-scatter, all-to-all, barrier) count. In
+# the others (broadcast, send and receive, gather, scatter, reduce) some ranks wait for nobody, and times do not tell
+# which. A collective of some ranks is matched within its group where the trace tells that: NCCL's do, gloo's do not.
 
 _KIND = re.compile("allreduce|allgather|reducescatter|alltoall|barrier|broadcast|gather|scatter|reduce|send|recv")
-_ONE_KIND = {"send": "sendrecv", "recv": "sendrecv"}
-"""What one side calls by another name than the other."""
 _GROUP_SIZE = re.compile(r", '?(\d+)'?\)$")
 ABSENT = -FOREVER
 """Arrival and begin at a collective of which a rank is no member; its end is `FOREVER`."""
@@ -37,7 +32,7 @@ def kind_of_collective(name: str) -> str:
     empty for what is no collective."""
     letters = re.sub("[^a-z]", "", re.split(r"[(<]", name, maxsplit=1)[0].lower())
     found = _KIND.search(letters)
-    return _ONE_KIND.get(found[0], found[0]) if found is not None else ""
+    return found[0] if found is not None else ""
 
 
 def _all_wait(key: str) -> bool:
@@ -71,14 +66,12 @@ class MatchedCollectives:
     """The collectives that every rank of their group took part in.
 
     Attributes:
-        kind: of each.
         index: int64 [ranks, n]: which call of each rank it is; -1 where the rank is no member of the group.
         arrival, begin, end: int64 [ranks, n], ns, each rank by its own clock; `ABSENT` and `FOREVER` where it is no
             member. Those of all ranks first, in the order of the first rank's time, then those of groups.
         left_out: calls in which all wait for all, without a counterpart on some rank.
     """
 
-    kind: tuple[str, ...]
     index: Ints
     arrival: Ints
     begin: Ints
@@ -86,12 +79,7 @@ class MatchedCollectives:
     left_out: int
 
     def __len__(self) -> int:
-        return len(self.kind)
-
-    @property
-    def sure(self) -> NDArray[np.bool_]:
-        """[n]: in which no rank can leave before all have come."""
-        return np.array([kind in _ALL_WAIT for kind in self.kind], dtype=bool)
+        return int(self.index.shape[1])
 
     def unmatched(self, rank: int, calls: CollectiveCalls) -> Ints:
         """int64 [n, 2], ns: begin and end of the ``calls`` of a rank that are none of these."""
@@ -117,13 +105,11 @@ def match_collectives(
         members = [at for at, each in enumerate(places) if key in each]
         size = _told_size(key)
         is_whole = len(members) == len(calls)
-        if size is None and (grouped or not is_whole):
+        if not _all_wait(key) or (size is None and (grouped or not is_whole)):
             continue
         if size not in (None, len(members)):
             continue  # the trace of a member is missing
-        if not _all_wait(key) and not (len(members) == 2 and one_clock):
-            continue
-        made = _matched(key, [calls[at] for at in members], [places[at][key] for at in members], one_clock=one_clock)
+        made = _matched([calls[at] for at in members], [places[at][key] for at in members], one_clock=one_clock)
         if is_whole:
             rows += made
         else:
@@ -136,10 +122,8 @@ def match_collectives(
         np.array([_taken(getattr(each, name), index[at], absent) for at, each in enumerate(calls)], dtype=np.int64)
         for name, absent in (("arrival", ABSENT), ("begin", ABSENT), ("end", FOREVER))
     )
-    kinds = tuple(next(calls[at].key[n] for at, n in enumerate(row) if n >= 0).split(" ")[0] for row in rows)
     every = sum(_all_wait(key) for each in calls for key in each.key) if len(calls) > 1 else 0
-    left = every - sum(kind in _ALL_WAIT for kind, row in zip(kinds, rows, strict=True) for n in row if n >= 0)
-    return MatchedCollectives(kinds, index, arrival, begin, end, left)
+    return MatchedCollectives(index, arrival, begin, end, every - int((index >= 0).sum()))
 
 
 def _told_size(key: str) -> int | None:
@@ -161,12 +145,11 @@ def _taken(values: Ints, index: Ints, absent: int) -> Ints:
 
 
 def _matched(
-    key: str, calls: Sequence[CollectiveCalls], found: Sequence[list[int]], *, one_clock: bool
+    calls: Sequence[CollectiveCalls], found: Sequence[list[int]], *, one_clock: bool
 ) -> list[tuple[int, ...]]:
     """The collectives of a key on the members of its group: by their order, else by their times."""
     if len({len(each) for each in found}) == 1:
-        made = list(zip(*found, strict=True))
-        return made if _all_wait(key) else [row for row in made if _overlap(calls, row)]
+        return list(zip(*found, strict=True))
     return _overlapping(calls, found) if one_clock else []
 
 
@@ -177,22 +160,16 @@ def _places(keys: Iterable[str]) -> dict[str, list[int]]:
     return found
 
 
-def _overlap(calls: Sequence[CollectiveCalls], row: Sequence[int]) -> bool:
-    """Whether none ends before all have come."""
-    come = max(int(call.arrival[n]) for call, n in zip(calls, row, strict=True))
-    return min(int(call.end[n]) for call, n in zip(calls, row, strict=True)) >= come
-
-
 def _overlapping(calls: Sequence[CollectiveCalls], found: Sequence[list[int]]) -> list[tuple[int, ...]]:
     """Calls that overlap on all ranks, as those of one collective must: it ends nowhere before all have come."""
     at, rows = [0] * len(found), []
     while all(n < len(each) for n, each in zip(at, found, strict=True)):
         row = tuple(each[n] for n, each in zip(at, found, strict=True))
-        if _overlap(calls, row):
+        ends = [int(call.end[n]) for call, n in zip(calls, row, strict=True)]
+        if min(ends) >= max(int(call.arrival[n]) for call, n in zip(calls, row, strict=True)):
             rows.append(row)
             at = [n + 1 for n in at]
         else:
-            ends = [int(call.end[n]) for call, n in zip(calls, row, strict=True)]
             at[ends.index(min(ends))] += 1
     return rows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -12,19 +13,19 @@ from torchbench_magic import units
 from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.errors import InputError, Interrupted
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, hear_interrupt
+from torchbench_magic.process.send import Parcel
 from torchbench_magic.process.sent_errors import raised_there
 from torchbench_magic.profiling.options import ProfileOptions
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.results import Doubt
 from torchbench_magic.storage.records import PackedColumn, Record, encoded, profile_of, unpack_columns
 
-from .engines import Answer, Asking, Cluster, Engine, is_here, probe, why_not
+from .engines import Answer, Asking, Cluster, Engine, is_here, own_folders, pack_names, probe, why_not
 from .job_profile import RankProfile
 from .rank_analysis import RankFacts, profile_of_ranks
 from .rank_clocks import RankClock
 from .rank_on_engine import GIVEN
 from .rank_traces import run_of_profile
-from .sent_names import SentNames, pack_cells, pack_names
 
 DEADLOCK = 30.0
 """Seconds in which every rank that has not ended stands in a collective and uses no processor: then nobody will come.
@@ -114,7 +115,22 @@ def profile_on_engines(cluster: Cluster, cell: RankCell, progress: Progress = NO
     return _outcome(run, names, doubts)
 
 
-def _serving(cluster: Cluster, names: SentNames) -> tuple[list[Engine], list[Doubt]]:
+def pack_cells(files: Iterable[str], text_of: Callable[[str], CellText | None]) -> list[dict[str, Any]]:
+    """The cells among ``files``, as plain values, so that lines there stand on ``In[n]``."""
+    texts = {file: text_of(file) for file in sorted(set(files))}
+    shown = {file: list(linecache.getlines(file)) for file in texts}  # as compiled, or as seen under a magic
+    return [{"text": asdict(text), "lines": shown[file]} for file, text in texts.items() if text is not None]
+
+
+def _sent_text(sizes: Mapping[str, int]) -> str:
+    """``sent: model 1.2 MB, batch 3 kB``; empty where nothing is."""
+    shown = sorted(sizes.items(), key=lambda each: -each[1])
+    parts = [f"{name} {units.bytes_text(size)}" for name, size in shown[:4]]
+    more = f", {len(shown) - 4} more" if len(shown) > 4 else ""
+    return f"sent: {', '.join(parts)}{more}" if parts else ""
+
+
+def _serving(cluster: Cluster, names: Parcel) -> tuple[list[Engine], list[Doubt]]:
     found = probe(cluster)
     if not found:
         raise InputError(f"--engines {cluster.name}: the cluster has no engines; start some: ipcluster engines -n 2")
@@ -130,24 +146,23 @@ def _serving(cluster: Cluster, names: SentNames) -> tuple[list[Engine], list[Dou
 
 
 def _prepared(
-    asking: Asking, engines: Sequence[Engine], cell: RankCell, names: SentNames
+    asking: Asking, engines: Sequence[Engine], cell: RankCell, names: Parcel
 ) -> dict[int, Mapping[str, Any]]:
     """What each engine tells when it is ready.
 
     Raises:
         InputError: one cannot begin.
     """
-    options = replace(cell.options, shapes=True)  # collectives are matched by them
     asked = {
         "body": asdict(cell.body),
         "flags": cell.flags,
         "names": names.data,
         "cells": pack_cells([cell.body.file, *names.files], cell.text_of),
-        "options": encoded(options),
+        "options": encoded(cell.options),
         "shows_value": cell.shows_value,
     }
     for at, engine in enumerate(engines):
-        folders = list(names.folders) if is_here(engine) else []
+        folders = own_folders() if is_here(engine) else []
         asking.ask(engine, f"{_MODULE}:prepare", {**asked, "folders": folders, "first": at == 0})
     told = {}
     for answer in asking.answers():
@@ -232,7 +247,7 @@ def _end(cluster: Cluster, asking: Asking, engines: Sequence[Engine]) -> None:
 # ---- what came back ---------------------------------------------------------------------------------------------
 
 
-def _outcome(run: _Run, names: SentNames, doubts: list[Doubt]) -> RankOutcome:
+def _outcome(run: _Run, names: Parcel, doubts: list[Doubt]) -> RankOutcome:
     back = {rank: answer for rank, answer in sorted(run.answers.items()) if answer.kind == "value"}
     profiles = {rank: _profile(answer.value["profile"]) for rank, answer in back.items()}
     facts = {rank: _facts(rank, run, answer) for rank, answer in back.items()}
@@ -249,7 +264,7 @@ def _outcome(run: _Run, names: SentNames, doubts: list[Doubt]) -> RankOutcome:
     ranks = [each.rank for each in whole]
     printed = tuple(run.answers[rank].stdout + run.answers[rank].stderr for rank in ranks)
     of_ranks = tuple(profiles[rank] for rank in ranks)
-    made = replace(made, files=(), profiles=of_ranks, printed=printed, ended=ended, sent=names.text)
+    made = replace(made, files=(), profiles=of_ranks, printed=printed, ended=ended, sent=_sent_text(names.sizes))
     if isinstance(error, Interrupted):
         error.partial = made
     return RankOutcome(made, error, lines=lines)

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,8 +27,8 @@ from torchbench_magic.process.sent_errors import sent_error
 from torchbench_magic.process.torch_import import import_torch
 from torchbench_magic.storage.records import decoded, pack_columns, profile_record
 
+from .on_engine import folders_known, known_lines, made_names
 from .rank_recording import clock_against_rank_0
-from .sent_names import folders_known, known_cells, unpack_names
 
 # ---- gloo_sockets ----------------------------------------------------------------------------------------------------
 # The connections of a process group over gloo: closed, they end the collectives that stand in them.
@@ -244,7 +244,7 @@ def prepare(**asked: Any) -> dict[str, Any]:
         if not distributed.is_available():
             raise OptionError("torch has no torch.distributed here")
         with folders_known(asked["folders"]), known_cells(asked["cells"]):
-            names = unpack_names(asked["names"])
+            names = made_names(asked["names"])
         for name, value in _own_names().items():
             names.setdefault(name, value)
         body = Body(**asked["body"])
@@ -261,6 +261,18 @@ def prepare(**asked: Any) -> dict[str, Any]:
             told["port"] = free.getsockname()[1]
     _job[:] = [job]
     return told
+
+
+@contextmanager
+def known_cells(cells: Sequence[Mapping[str, Any]]) -> Iterator[Callable[[str], CellText | None]]:
+    """On the engine: `linecache` has the texts in the block; gives file -> its cell, None for what is no cell."""
+    made = {}
+    for each in cells:
+        text = CellText(**{**each["text"], "visible": tuple(each["text"]["visible"])})
+        made[text.file] = text
+    pairs = zip(made.values(), cells, strict=True)
+    with known_lines({text.file: each["lines"] or [f"{line}\n" for line in text.lines] for text, each in pairs}):
+        yield made.get
 
 
 def _own_names() -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import glob
 import json
 import os
@@ -304,58 +303,25 @@ def _place(name: str) -> CodePlace:
 
 
 def run_of_profile(profile: Profile, facts: RankFacts) -> RankRun | None:
-    """The rank of ``profile``, which was recorded with ``shapes``; None where it ran no operation of torch."""
+    """The rank of ``profile``; None where it ran no operation of torch."""
     if profile.trace is None:
         return None
     facts = replace(facts, base=profile.trace.begin)  # each rank's times count from when it entered the cell itself
     columns = RankColumns()
-    events = list(_events(profile.trace))
-    _give_shapes(events)
-    columns.take(events)
+    columns.take(_events(profile.trace))
     columns.take(_lines(profile, profile.trace))
     return run_of_columns(columns, facts)
 
 
 def _events(trace: Trace) -> Iterator[dict[str, Any]]:
-    """As in a Chrome trace of torch's."""
-    shapes = [_shapes(each[0]) for each in trace.inputs]
-    names = ("name", "kind", "start", "duration", "track", "inputs")
-    for name, kind, start, duration, track, inputs in zip(
-        *(trace.events[each].tolist() for each in names), strict=True
-    ):
-        args = {"Input Dims": shapes[inputs]} if inputs >= 0 else {}
-        yield _event(CATEGORIES[KINDS[kind]], trace.names[name], track, start, duration, args)
+    """As in a Chrome trace of torch's, without shapes: the k-th collective of a kind is the k-th on all ranks."""
+    columns = (trace.events[each].tolist() for each in ("name", "kind", "start", "duration", "track"))
+    for name, kind, start, duration, track in zip(*columns, strict=True):
+        yield _event(CATEGORIES[KINDS[kind]], trace.names[name], track, start, duration)
 
 
-def _event(
-    category: str, name: str, thread: int, start: int, duration: int, args: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    times = {"ts": start / 1000, "dur": duration / 1000}
-    return {"ph": "X", "cat": category, "name": name, "tid": thread, **times, "args": args or {}}
-
-
-def _shapes(text: str) -> list[Any]:
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return []
-    return value if isinstance(value, list) else []
-
-
-def _give_shapes(events: list[dict[str, Any]]) -> None:
-    """gloo's work has the shapes of the call that it is of: the k-th of a kind begun is the k-th called, since its
-    threads take from one queue."""
-    calls, works = defaultdict(list), defaultdict(list)
-    for event in sorted(events, key=lambda each: each["ts"]):
-        name = event["name"]
-        if name.startswith("c10d::"):
-            calls[kind_of_collective(name)].append(event)
-        elif name.startswith("gloo:"):
-            works[kind_of_collective(name)].append(event)
-    for kind, mine in works.items():
-        if kind and len(mine) == len(calls[kind]):
-            for work, call in zip(mine, calls[kind], strict=True):
-                work["args"] = call["args"]
+def _event(category: str, name: str, thread: int, start: int, duration: int) -> dict[str, Any]:
+    return {"ph": "X", "cat": category, "name": name, "tid": thread, "ts": start / 1000, "dur": duration / 1000}
 
 
 def _lines(profile: Profile, trace: Trace) -> Iterator[dict[str, Any]]:

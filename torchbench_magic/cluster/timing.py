@@ -1,6 +1,6 @@
 """Timing on the engines of a cluster: who measures what next, points as questions, one result of several.
 
-The way of a run: `compare_on_engines` -> `HostQueues` (who measures what next) -> `SentPoints` (one point as a
+The way of a run: `compare_on_engines` -> `HostQueues` (who measures what next) -> `packed` (one point as a
 question) -> on the engine `cluster.on_engine.time_point` -> one result of several (`join_engines`).
 """
 
@@ -17,27 +17,25 @@ from typing import Any, NoReturn
 
 from torchbench_magic.cpp.run import SnippetTask
 from torchbench_magic.errors import BodyError, InputError, Interrupted, OptionError, TorchBenchError
-from torchbench_magic.process.code import names_looked_up
 from torchbench_magic.process.environment import EnginePlace, Environment
 from torchbench_magic.process.interrupts import hear_interrupt, interrupts_held
+from torchbench_magic.process.send import Parcel
 from torchbench_magic.process.sent_errors import RaisedThere, raise_at, raised_there
 from torchbench_magic.results import Doubt
 from torchbench_magic.timing.across_runs import distinct, join_comparisons
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.identity import identifying_options
 from torchbench_magic.timing.intervals import ALPHA, median_interval
-from torchbench_magic.timing.processes import looked_up, sent_task
+from torchbench_magic.timing.processes import SentTask, packed
 from torchbench_magic.timing.run import check_alternatives
 from torchbench_magic.timing.samples import Subject
-from torchbench_magic.timing.sweep import LazyPoints, Point
+from torchbench_magic.timing.sweep import Point
 from torchbench_magic.timing.task import Task
 from torchbench_magic.timing.verdict import ONE_WINDOW, RUNS, SPAN, Single, Unpaired, judged_ranges
 from torchbench_magic.timing.warnings import doubts_of, is_held_up, is_load_known
 from torchbench_magic.units import seconds_text
 
-from .engines import Answer, Asking, Cluster, Engine, connected, is_here, probe, why_not
-from .on_engine import AXIS, LOCAL, MAKE
-from .sent_names import SentNames, pack_names
+from .engines import Answer, Asking, Cluster, Engine, connected, for_engines, is_here, own_folders, probe, why_not
 
 # ---- joined_engines --------------------------------------------------------------------------------------------------
 # What several engines measured, as one result.
@@ -222,67 +220,6 @@ class HostQueues:
                 self._waiting.insert(0, job)
 
 
-# ---- sent_points -----------------------------------------------------------------------------------------------------
-# One point of a timing as a question to an engine: code, settings, and the names that it reads.
-
-
-class SentPoints:
-    """The points of a task, packed when their turn comes.
-
-    Raises:
-        SyntaxError, BodyError: code that cannot be compiled.
-    """
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-        self._codes = looked_up(task)
-        used = {name for code in self._codes for name in names_looked_up(code)}
-        self._given = {name: task.implied[name] for name in sorted(used & task.implied.keys() - task.namespace.keys())}
-        self._given |= {LOCAL + name: task.local[name] for name in sorted(used & task.local.keys())}
-        self._sent = sent_task(task, awaits=False)
-
-    @property
-    def threads(self) -> int:
-        """torch's thread count in this process, where the plan names none."""
-        return self._sent.threads
-
-    def packed(self, point: Point | None) -> tuple[SentNames, bytes]:
-        """The names of a point and the point itself, for whichever engine.
-
-        Raises:
-            BodyError: in one line: a variable that cannot travel, or all that are too large.
-        """
-        more = {**self._given, **self._made_by(point)}
-        names = pack_names(self._codes, self._task.namespace, besides=more, way="make `{}` in the setup")
-        where = b"" if point is None else pickle.dumps((point.axes, point.sub_label, point.marks), protocol=5)
-        return names, where
-
-    def _made_by(self, point: Point | None) -> Mapping[str, Any]:
-        """The names of a point of a sweep; what draws those of a fuzzer, which are drawn on the engine."""
-        if point is None:
-            return {}
-        if isinstance(self._task.points, LazyPoints):
-            return {MAKE: point.make}
-        return {AXIS + name: value for name, value in point.make().items()}
-
-    def question(self, packed: tuple[SentNames, bytes], engine: Engine, env: str | None) -> dict[str, Any]:
-        """What one engine is asked; its rows are of the environment ``env``."""
-        sent = replace(self._sent, plan=replace(self._sent.plan, env=env))
-        names, point = packed
-        return {
-            "sent": pickle.dumps(sent, protocol=5),
-            "names": names.data,
-            "texts": {file: text for file in names.files if (text := _text_of(file))},
-            "point": point,
-            "folders": list(names.folders) if is_here(engine) else [],
-        }
-
-
-def _text_of(file: str) -> str:
-    """The text of a cell; empty for a file of the disk, which the engine has or has not."""
-    return "" if os.path.exists(file) else "".join(linecache.getlines(file))
-
-
 # ---- engine_runs -----------------------------------------------------------------------------------------------------
 # Timing on the engines of a cluster: `compare_on_engines`.
 #
@@ -322,6 +259,11 @@ def compare_on_engines(task: Task, *, awaits: bool = False, ipython_dir: str | N
         return _Run(task, cluster).whole()
 
 
+def _text_of(file: str) -> str:
+    """The text of a cell; empty for a file of the disk, which the engine has or has not."""
+    return "" if os.path.exists(file) else "".join(linecache.getlines(file))
+
+
 def _refuse(task: Task, *, awaits: bool) -> None:
     if task.counting is not None:
         raise OptionError("--callgrind counts the same on every engine: use only one of --callgrind and --engines")
@@ -343,12 +285,11 @@ class _Run:
 
     def __init__(self, task: Task, cluster: Cluster) -> None:
         self.task, self._asking = task, Asking(cluster)
-        self._sent = SentPoints(task)
         self.points: Sequence[Point] = task.points
         self.shares = bool(self.points)
-        first, _ = self._sent.packed(self.points[0] if self.shares else None)  # what cannot travel is said before all
+        self._first, names = self._packed(0)  # what cannot travel is said before all
         self.engines = {engine.id: engine for engine in probe(cluster)}
-        whys = {each: why_not(engine, has_code=first.has_code) for each, engine in self.engines.items()}
+        whys = {each: why_not(engine, has_code=names.has_code) for each, engine in self.engines.items()}
         self.unfit = {each: why for each, why in whys.items() if why}
         self.environments: dict[int, Environment] = {}
         self.measured: dict[int, Comparison] = {}
@@ -411,12 +352,26 @@ class _Run:
         return "; ".join(f"{self.engines[each].title} {why}" for each, why in self.unfit.items())
 
     def _ask(self, engine: Engine, job: Share) -> None:
-        packed = self._sent.packed(self.points[job.number] if self.shares else None)
-        if why := why_not(engine, has_code=packed[0].has_code):
+        sent, names = self._packed(job.number)
+        if why := why_not(engine, has_code=names.has_code):
             self._drop(engine, why)
             return
         self._since[engine.id] = time.monotonic()
-        self._asking.ask(engine, f"{_MODULE}:time_point", self._sent.question(packed, engine, self._env(engine)))
+        question = {
+            "sent": pickle.dumps(replace(sent, plan=replace(sent.plan, env=self._env(engine))), protocol=5),
+            "texts": {file: text for file in names.files if (text := _text_of(file))},
+            "folders": own_folders() if is_here(engine) else [],
+        }
+        self._asking.ask(engine, f"{_MODULE}:time_point", question)
+
+    def _packed(self, number: int) -> tuple[SentTask, Parcel]:
+        """The task with one point as a question to whichever engine.
+
+        Raises:
+            BodyError: in one line: a variable that cannot travel, or all that are too large.
+        """
+        points = [self.points[number]] if self.shares else []
+        return packed(self.task, points, awaits=False, purpose=for_engines("setup"))
 
     def _drop(self, engine: Engine, why: str, *, dies_over_it: bool = False) -> None:
         """Ask the engine nothing more."""
@@ -500,7 +455,7 @@ class _Run:
         name = next(iter(task.bodies))
         code = {"stmt": task.bodies[name].source, "setup": task.setup_text} if is_lone else {}
         made = task.subject(self.points[number] if self.shares else None, name, {**code, "place": place})
-        threads = (task.plan.threads or (self._sent.threads,))[0]
+        threads = (task.plan.threads or (self._first.threads,))[0]
         return replace(made, num_threads=threads, description=made.description if is_lone else None)
 
     def _family(self) -> int:

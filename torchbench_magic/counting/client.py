@@ -12,12 +12,12 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torchbench_magic.errors import CountError, MissingTool
+from torchbench_magic.errors import CountError
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, interrupts_held
 
 from . import callgrind_file
@@ -93,7 +93,7 @@ class Server:
     # ---- its life ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start it in the background if it is not there; `start` waits for it."""
+        """Start it if it is not there; `start` waits for it."""
         with self._lock:
             if not self.is_alive:
                 self._forget()
@@ -113,13 +113,6 @@ class Server:
         """Start it if it is not there, and wait until it takes jobs. After Ctrl-C it goes on starting."""
         self.begin()
         self._wait(progress)
-
-    def finish_starting(self, progress: Progress = NO_PROGRESS) -> None:
-        """Wait until those that are under way take jobs."""
-        if not self._is_ready and self.is_alive:
-            self.start(progress)
-        if self._fuller is not None:
-            self._fuller.finish_starting(progress)
 
     def _wait(self, progress: Progress) -> None:
         while (lease := self._lease) is not None and not self._is_ready:
@@ -306,20 +299,6 @@ _server = Server()
 def the_server() -> Server:
     """The one server of this process; it starts with its first job."""
     return _server
-
-
-@contextlib.contextmanager
-def starting_meanwhile(progress: Progress = NO_PROGRESS) -> Iterator[None]:
-    """Start the server beside what keeps the user waiting anyway, such as a compiler; at the end it is there.
-
-    Nothing may be timed within: starting keeps a core busy for long. What keeps it from starting is no error here, it
-    is told where something is counted. Where the block fails it goes on starting.
-    """
-    with contextlib.suppress(MissingTool, NotStarted):
-        _server.begin()
-    yield
-    with contextlib.suppress(MissingTool, NotStarted):
-        _server.finish_starting(progress)
 
 
 def close_server() -> None:

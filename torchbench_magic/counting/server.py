@@ -273,7 +273,7 @@ def _prepared(job: dict[str, Any], storages: int | None) -> dict[str, Any]:
     torch.set_default_dtype(getattr(torch, job["dtype"]))
     implied = {"__name__": "__main__", "__builtins__": builtins}
     level_heap.level()
-    namespace = send.unpack_variables(job["names"], storages, implied, is_guarded=True)
+    namespace = send.unpack_variables(job["names"], storages, implied, is_ours=True)
     if job["settings"]:  # put after the variables are there, which would be made by them
         from torchbench_magic.process.settings import put_settings
 

@@ -15,7 +15,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -374,8 +373,7 @@ def _shown(fault: Fault, snip: Snip) -> Iterator[str]:
 # Where compiled snippets are kept: a folder of the user's, by the hash of all that decides what comes out.
 #
 # Every file is written under another name and then renamed, so that kernels that compile the same thing at once do not
-# meet. Where the folder cannot be written, a private one serves this process, and that is said. What is kept is loaded
-# into the kernel: so the folder must belong to this user and be writable by nobody else.
+# meet. What is kept is loaded into the kernel: so the folder must belong to this user and be writable by nobody else.
 
 _KEPT_DAYS = 30
 _MOST_BYTES = 2 << 30  # precompiled headers are 460 MB for each compiler and torch
@@ -390,11 +388,9 @@ class Cache:
 
     Attributes:
         folder: it; made when the first thing is compiled.
-        why_private: why the user's own folder does not serve; empty where it does.
     """
 
     folder: Path
-    why_private: str = ""
 
     def used(self, path: Path) -> bool:
         """Whether it is there; then it counts as used now."""
@@ -447,28 +443,27 @@ def why_not_ours(path: Path) -> str:
     return ""
 
 
-@cache
-def _private_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder that ends with this process."""
-    return tempfile.TemporaryDirectory(prefix="torchbench-cpp-", ignore_cleanup_errors=True)
-
-
 def the_cache() -> Cache:
-    """The user's cache; ``XDG_CACHE_HOME`` names another place for it."""
+    """The user's cache; ``XDG_CACHE_HOME`` names another place for it.
+
+    Raises:
+        SnippetError: it cannot be written, or others can write it.
+    """
     try:
         folder = user_cache_folder() / "torchbench_magic" / "cpp"
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # whatever the umask
+        folder.mkdir(mode=0o700, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        why = why_not_ours(folder.parent) or why_not_ours(folder)
     except RuntimeError:  # neither HOME nor an entry of the user
         why = "this user has no home folder"
-    else:
-        try:
-            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # whatever the umask
-            folder.mkdir(mode=0o700, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                pass
-            why = why_not_ours(folder.parent) or why_not_ours(folder)
-        except OSError as error:
-            why = f"{folder} cannot be written ({error.strerror})"
-    return Cache(Path(_private_folder().name), why) if why else Cache(folder)
+    except OSError as error:
+        why = f"{folder} cannot be written ({error.strerror})"
+    if why:
+        way = "set XDG_CACHE_HOME to a folder that you, and nobody else, can write to"
+        raise SnippetError(f"compiled C++ snippets cannot be kept: {why}; {way}")
+    return Cache(folder)
 
 
 # ---- build -----------------------------------------------------------------------------------------------------------
@@ -478,44 +473,26 @@ def the_cache() -> Cache:
 # they do not declare is compiled anew with all that torch's templates include. And after a few snippets the headers are
 # precompiled (with GCC): that takes as long as two snippets and 460 MB, and a snippet a third of the time from then on.
 
-Meanwhile = Callable[[], AbstractContextManager[object]]
-
 _TICK = 0.05
 _OFTEN = 4
 """Snippets in the cache from which on headers are precompiled."""
 
 
-@dataclass(frozen=True)
-class Built:
-    """A compiled snippet.
-
-    Attributes:
-        library: the file.
-        why_private: why it is not kept for other kernels; empty where it is.
-    """
-
-    library: Path
-    why_private: str = ""
-
-
-def build(
-    snips: Mapping[str, Snip], *, progress: Progress = NO_PROGRESS, meanwhile: Meanwhile = contextlib.nullcontext
-) -> dict[str, Built]:
-    """Compile each snippet that is not compiled yet; Ctrl-C ends the compilers.
+def build(snips: Mapping[str, Snip], *, progress: Progress = NO_PROGRESS) -> dict[str, Path]:
+    """Compile each snippet that is not compiled yet; the libraries. Ctrl-C ends the compilers.
 
     It is heard while they run, not while they are started or what they made is put in place.
 
     Args:
         snips: name, for messages -> code.
         progress: told what is compiled.
-        meanwhile: makes a context that is open while compilers run; not used where everything is in the cache.
 
     Raises:
         MissingTool: no compiler.
-        SnippetError: what does not compile, with the lines of the cell.
+        SnippetError: what does not compile, with the lines of the cell; no folder to keep it in.
     """
     with interrupts_held():
-        return _Builds(find_toolchain(), the_cache(), progress, meanwhile).build(snips)
+        return _Builds(find_toolchain(), the_cache(), progress).build(snips)
 
 
 @dataclass
@@ -533,11 +510,11 @@ class _Compile:
 
 
 class _Builds:
-    def __init__(self, toolchain: Toolchain, cache: Cache, progress: Progress, meanwhile: Meanwhile) -> None:
-        self._toolchain, self._cache, self._progress, self._meanwhile = toolchain, cache, progress, meanwhile
+    def __init__(self, toolchain: Toolchain, cache: Cache, progress: Progress) -> None:
+        self._toolchain, self._cache, self._progress = toolchain, cache, progress
         self._began = time.monotonic()
 
-    def build(self, snips: Mapping[str, Snip]) -> dict[str, Built]:
+    def build(self, snips: Mapping[str, Snip]) -> dict[str, Path]:
         found: dict[str, Path] = {}
         waiting: list[_Compile] = []
         for name, snip in snips.items():
@@ -552,13 +529,12 @@ class _Builds:
             else:
                 waiting.append(_Compile(len(waiting), [name], snip, "lean", targets["lean"]))
         if waiting:
-            with self._meanwhile():
-                self._prepare_headers()
-                found |= self._compile(waiting)
+            self._prepare_headers()
+            found |= self._compile(waiting)
             with contextlib.suppress(OSError):  # of a kernel that does the same
                 self._cache.prune()
         # in the order of the snippets, not in that of the compilers' ends
-        return {name: Built(found[name], self._cache.why_private) for name in snips}
+        return {name: found[name] for name in snips}
 
     def _target(self, snip: Snip, headers: Headers) -> Path:
         """One folder for all snippets of one compiler, its flags and this torch."""
@@ -575,7 +551,7 @@ class _Builds:
         precompiled = prelude.with_name("prelude.h.gch")
         if not self._toolchain.precompiles or self._cache.used(precompiled):
             return
-        if self._cache.why_private or len(list(prelude.parent.glob("*.so"))) < _OFTEN:
+        if len(list(prelude.parent.glob("*.so"))) < _OFTEN:
             return
         with self._room(), self._cache.making(precompiled) as workshop:
             prelude.write_text(self._toolchain.prelude("lean"), encoding="utf-8")

@@ -10,19 +10,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from torchbench_magic.cell_body import Body
-from torchbench_magic.counting.client import starting_meanwhile
 from torchbench_magic.counting.count import LibraryJob
 from torchbench_magic.errors import OptionError, SnippetError
 from torchbench_magic.process.code import completed
 from torchbench_magic.process.contention import Clocks
 from torchbench_magic.process.device import choose_device
-from torchbench_magic.process.interrupts import NO_PROGRESS, HeardProgress, Progress, hear_interrupt, interrupts_held
+from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, hear_interrupt, interrupts_held
 from torchbench_magic.process.settings import measured_alone, preserved_state, set_threads
 from torchbench_magic.results import Doubt
 from torchbench_magic.timing.comparison import Comparison
@@ -36,7 +35,7 @@ from torchbench_magic.timing.timed_loop import Ended
 from torchbench_magic.timing.verdict import NEAR_LOOP
 from torchbench_magic.timing.watched_objects import WatchedObjects
 
-from .build import Meanwhile, Snip, build
+from .build import Snip, build
 
 # ---- muted_output ----------------------------------------------------------------------------------------------------
 # Where C++ prints to while it is timed: to nowhere. Thousands of calls would flood the notebook.
@@ -164,7 +163,6 @@ class Snippet:
         name: for messages.
         stmt, setup, global_setup: the code.
         library: the compiled file; the counting process loads it too.
-        why_private: why it could not be kept for other kernels; empty where it was.
     """
 
     name: str
@@ -172,7 +170,6 @@ class Snippet:
     setup: str
     global_setup: str
     library: Path
-    why_private: str = field(default="", compare=False)
 
     def timeit(self, number: int) -> tuple[int, int]:
         """Setup, one untimed call, then ``number`` timed ones at torch's current thread count.
@@ -267,7 +264,6 @@ def compile_snippets(
     *,
     threads: int = 1,
     progress: Progress = NO_PROGRESS,
-    meanwhile: Meanwhile = contextlib.nullcontext,
 ) -> dict[str, Snippet]:
     """Compile what the cache does not hold, side by side, and call what is new once in a process of its own.
 
@@ -275,36 +271,28 @@ def compile_snippets(
         snips: name, for messages -> code.
         threads: of torch, for that first call.
         progress: told what is under way.
-        meanwhile: makes a context that is open while compilers run.
 
     Raises:
         MissingTool: no compiler; before anything else is done.
         SnippetError: code that does not compile (with the lines of the cell), or crashes.
     """
     made = {}
-    for name, built in build(snips, progress=progress, meanwhile=meanwhile).items():
-        try_out(name, built.library, threads, progress)
+    for name, library in build(snips, progress=progress).items():
+        try_out(name, library, threads, progress)
         snip = snips[name]
         code = (snip.stmt.source, snip.setup_text, snip.global_setup_text)
-        made[name] = Snippet(name, *code, built.library, built.why_private)
+        made[name] = Snippet(name, *code, library)
     return made
 
 
-def compile_snippet(
-    stmt: str,
-    setup: str = "",
-    global_setup: str = "",
-    *,
-    threads: int = 1,
-    meanwhile: Meanwhile = contextlib.nullcontext,
-) -> Snippet:
+def compile_snippet(stmt: str, setup: str = "", global_setup: str = "", *, threads: int = 1) -> Snippet:
     """One snippet, from three texts with the meaning they have in torch's ``Timer(language="c++")``.
 
     Raises:
         MissingTool, SnippetError: as `compile_snippets`.
     """
     name = "the statement"
-    return compile_snippets({name: Snip.of(stmt, setup, global_setup)}, threads=threads, meanwhile=meanwhile)[name]
+    return compile_snippets({name: Snip.of(stmt, setup, global_setup)}, threads=threads)[name]
 
 
 # ---- snippet_bodies --------------------------------------------------------------------------------------------------
@@ -375,7 +363,7 @@ class SnippetBodies:
     def compile(self) -> TimedBlocks:
         device = _waited_for(self.task.plan)
         blocks = [SnippetBlock(loop, device, self._silence) for loop in self._loops]
-        return TimedBlocks(blocks, WatchedObjects(self.task.plan), list(self._doubts()))
+        return TimedBlocks(blocks, WatchedObjects(self.task.plan))
 
     def check(self, watched: WatchedObjects, put_back: Callable[[], object]) -> list[Doubt]:
         refuse_what_is_for_python(self.task.plan)
@@ -394,14 +382,6 @@ class SnippetBodies:
 
     def job(self, name: str, threads: int, counting: Counting) -> LibraryJob:
         return LibraryJob(str(self._snippets[name].library), counting.number, threads)
-
-    def _doubts(self) -> Sequence[Doubt]:
-        private = next((s.why_private for s in self._snippets.values() if s.why_private), "")
-        if not private:
-            return []
-        text = f"Compiled snippets are kept for this session only: {private}."
-        way = "Set XDG_CACHE_HOME to a folder that you, and nobody else, can write to."
-        return [Doubt("private-cache", text, way)]
 
 
 def _waited_for(plan: Plan) -> int:
@@ -469,10 +449,7 @@ def _compared(task: SnippetTask) -> Comparison:
     choose_device(plan.device, set())  # one that is not there is said before anything is compiled
     threads = (plan.threads or (torch.get_num_threads(),))[0]
     snips = {name: Snip(body, task.setup, task.global_setup) for name, body in task.bodies.items()}
-    # The process that counts starts beside the compiler, not after it: the first count of a kernel waits for both.
-    counted, heard = task.counting is not None, HeardProgress(task.progress)
-    meanwhile = partial(starting_meanwhile, heard) if counted else contextlib.nullcontext
-    snippets = compile_snippets(snips, threads=threads, progress=task.progress, meanwhile=meanwhile)
+    snippets = compile_snippets(snips, threads=threads, progress=task.progress)
     with measured_alone(), preserved_state(), contextlib.closing(Silence()) as silence:
         code = SnippetBodies(task, snippets, silence)
         collected = Collected(task, lambda *_: code)

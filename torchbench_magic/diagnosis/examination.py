@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 import re
@@ -47,8 +46,6 @@ if TYPE_CHECKING:
 # ---- builds ----------------------------------------------------------------------------------------------------------
 # How Python and torch were built and started, and what hooks into every call: any of it costs a factor.
 
-_DEBUG_ALLOCATORS = ("debug", "malloc_debug", "pymalloc_debug", "mimalloc_debug")
-
 
 @dataclass(frozen=True)
 class Builds:
@@ -56,10 +53,7 @@ class Builds:
 
     Attributes:
         debug_python: Python was built with ``--with-pydebug``.
-        dev_mode: ``python -X dev`` or PYTHONDEVMODE.
-        malloc: value of PYTHONMALLOC; empty where it is not set.
         hooks: what is called for every line, call or allocation: ``sys.settrace: coverage.tracer.CTracer``.
-        gc_debug: flags of ``gc.set_debug``.
         debug_torch: torch was built for debugging.
         built_as: torch's BUILD_TYPE; empty where it does not say.
         checks: switches of torch that check every operation.
@@ -67,10 +61,7 @@ class Builds:
     """
 
     debug_python: bool = False
-    dev_mode: bool = False
-    malloc: str = ""
     hooks: tuple[str, ...] = ()
-    gc_debug: int = 0
     debug_torch: bool = False
     built_as: str = ""
     checks: tuple[str, ...] = ()
@@ -89,10 +80,7 @@ def read_builds() -> Builds:
     }
     return Builds(
         debug_python=bool(sysconfig.get_config_var("Py_DEBUG")) or hasattr(sys, "gettotalrefcount"),
-        dev_mode=sys.flags.dev_mode,
-        malloc=os.environ.get("PYTHONMALLOC", "") if not sys.flags.ignore_environment else "",
         hooks=tuple(active_hooks()),
-        gc_debug=gc.get_debug(),
         debug_torch=bool(torch.version.debug),
         built_as=kind[1] if kind else "",
         checks=tuple(name for name, is_on in checks.items() if is_on),
@@ -110,16 +98,6 @@ def build_findings(builds: Builds) -> Iterator[Finding]:
         yield Finding("hooks", "warn", text, "; ".join(builds.hooks), fix)
     else:
         yield Finding("hooks", "ok", "No trace or profile hook is set.", "sys.gettrace, sys.getprofile, tracemalloc")
-    asked = (("python -X dev", builds.dev_mode), (f"PYTHONMALLOC={builds.malloc}", builds.malloc))
-    said = [name for name, is_on in asked if is_on]
-    if builds.dev_mode or builds.malloc in _DEBUG_ALLOCATORS:
-        text = "Python's allocator checks every block: Python code is slower."
-        yield Finding("debug allocator", "warn", text, ", ".join(said), "Start Python without it.")
-    elif builds.malloc:
-        yield Finding("debug allocator", "ok", "Python does not use its default allocator.", said[0])
-    if builds.gc_debug:
-        text = "The garbage collector has debug flags set: each collection is slower."
-        yield Finding("gc", "warn", text, f"gc.get_debug() {builds.gc_debug}", "`gc.set_debug(0)`")
     on = [*builds.checks, *(f"{name}={value}" for name, value in builds.variables.items())]
     if on:
         text = "torch runs extra checks, waits or uses other kernels in every operation: times differ from normal ones."
@@ -143,17 +121,12 @@ def _of_python(builds: Builds) -> Finding:
 
 
 # ---- limits ----------------------------------------------------------------------------------------------------------
-# How much of the machine this process may use: cores, quota, memory, and what the system ends it for.
+# How much of the machine this process may use: cores, quota, memory.
 
 _SCARCE = 0.1
 """Share of the memory below which the system begins to take pages away from processes."""
 _STALLED = 1.0  # per cent of the last 10 s
 _THROTTLED = 0.05
-_ULIMITS = (
-    ("RLIMIT_CPU", "processor seconds", "-t"),
-    ("RLIMIT_AS", "bytes of addresses", "-v"),
-    ("RLIMIT_DATA", "bytes of data", "-d"),
-)
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -261,7 +234,7 @@ def _of_quota(limits: CoreLimits) -> Iterator[Finding]:
 
 
 def memory_findings(files: SystemFiles = THIS_MACHINE) -> Iterator[Finding]:
-    """Whether there is memory left: of the cgroup and the machine; what the system ends this process for."""
+    """Whether there is memory left: of the cgroup and the machine."""
     limit = memory_limit(files)
     if limit.is_set:
         used = _used(files, limit.folder)
@@ -278,7 +251,6 @@ def memory_findings(files: SystemFiles = THIS_MACHINE) -> Iterator[Finding]:
         yield _memory("memory", left, said, "/proc/meminfo", _stalls(files))
     elif not limit.is_set:
         yield Finding("memory", "not available", "How much memory is free is unknown: /proc/meminfo cannot be read.")
-    yield from _of_ulimits()
 
 
 def _memory(kind: str, left: float, said: str, source: str, stalls: float = math.nan) -> Finding:
@@ -307,19 +279,6 @@ def _stalls(files: SystemFiles) -> float:
         if word.startswith("avg10="):
             return float(word.removeprefix("avg10="))
     return math.nan
-
-
-def _of_ulimits() -> Iterator[Finding]:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    for name, what, flag in _ULIMITS:
-        soft = resource.getrlimit(getattr(resource, name))[0] if hasattr(resource, name) else resource.RLIM_INFINITY
-        if soft != resource.RLIM_INFINITY:
-            value = f"{units.count(soft)} {what}"
-            text = f"This process may have {value} at most: a long or large measurement would be stopped."
-            yield Finding("ulimit", "warn", text, f"ulimit {flag}", f"`ulimit {flag} unlimited` before Python starts.")
 
 
 # ---- outside_load ----------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -164,7 +163,6 @@ def _main_loop() -> asyncio.AbstractEventLoop | None:
 
 MOST_ROWS = 5000  # of one table that travel to the browser
 MOST_FRAMES = 50_000
-_COMPARES = re.compile("[<>=~]")
 
 
 class TableWidget(anywidget.AnyWidget):
@@ -243,21 +241,16 @@ class Explorer(TableExplorer):
 
     def __init__(self, result: Any, controls: Sequence[ipywidgets.Widget] = ()) -> None:
         self.result = result
-        self.pattern = ipywidgets.Text(placeholder="filter, regex", layout=ipywidgets.Layout(width="220px"))
         self.row_limit = ipywidgets.BoundedIntText(
             0, min=0, max=10**6, description="rows", layout=ipywidgets.Layout(width="150px")
         )
         self.row_limit.tooltip = "rows per table; 0: no limit"
-        self.message = ipywidgets.Label()
-        self._matcher: re.Pattern[str] | None = None
-        self._compared = ""
         self.table = TableWidget(answers=True)
         self._refresh()
-        self.pattern.observe(self._search, "value")
         for control in (*controls, self.row_limit):
             control.observe(self._refresh, "value")
         self.table.observe(self._choose, "state")
-        super().__init__([ipywidgets.HBox([*controls, self.pattern, self.row_limit, self.message])])
+        super().__init__([ipywidgets.HBox([*controls, self.row_limit])])
 
     @property
     def rows(self) -> pd.DataFrame:
@@ -270,8 +263,6 @@ class Explorer(TableExplorer):
     def _draw(self) -> Document:
         document = self._build()
         tables = document.tables
-        if self._matcher is not None:
-            tables = tuple(table.filtered(self._matcher) for table in tables)
         if self.row_limit.value:
             limit, where = self.row_limit.value, document.where
             tables = tuple(table if table.name in self._UNCUT else table.head(limit, where) for table in tables)
@@ -279,24 +270,7 @@ class Explorer(TableExplorer):
 
     def _refresh(self, _: Any = None) -> None:
         self.document = self._draw()
-        compared = {"filter": self._compared} if self._compared else {}
-        self.table.spec = document_json.as_dict(self.document, MOST_ROWS) | compared
-
-    def _search(self, change: Any) -> None:
-        """Filter by a regular expression; one that is not usable keeps the last view and says why. A filter that may
-        compare numbers is the table's own, in the browser, which has their units."""
-        self._compared = change["new"] if _COMPARES.search(change["new"]) else ""
-        if self._compared:
-            self._matcher, self.message.value = None, ""
-            self._refresh()
-            return
-        try:
-            self._matcher = re.compile(change["new"], re.IGNORECASE) if change["new"] else None
-        except re.error as error:
-            self.message.value = printable(f"not a usable pattern: {error}")
-            return
-        self.message.value = ""
-        self._refresh()
+        self.table.spec = document_json.as_dict(self.document, MOST_ROWS)
 
 
 class ComparisonExplorer(Explorer):
@@ -412,7 +386,7 @@ class ProfileExplorer(Explorer):
 
 
 class ProfileDiffExplorer(Explorer):
-    """Filter the lines and operations of two profiles; ``rows`` are those of ``.lines`` or ``.ops`` selected."""
+    """The lines and operations of two profiles; ``rows`` are those of ``.lines`` or ``.ops`` selected."""
 
     result: ProfileDiff
 
@@ -428,7 +402,7 @@ class ProfileDiffExplorer(Explorer):
 
 
 class DiagnosisExplorer(Explorer):
-    """Filter what the doctor found; ``rows`` are those of ``.frame`` selected."""
+    """What the doctor found; ``rows`` are those of ``.frame`` selected."""
 
     result: Diagnosis
 
@@ -442,7 +416,7 @@ class DiagnosisExplorer(Explorer):
 
 
 class RankExplorer(Explorer):
-    """Filter ranks and operations; ``rows`` are those of ``.ranks`` selected."""
+    """Ranks and operations; ``rows`` are those of ``.ranks`` selected."""
 
     result: RankProfile
 
@@ -591,7 +565,8 @@ class CountsExplorer(TableExplorer):
 
     def _show(self) -> None:
         self.document = counting_view.document(self.result, rows=MOST_ROWS, least=1e-12, detail=self._detail)
-        self.table.spec = document_json.as_dict(self.document, MOST_ROWS) | {"opened": list(self.selection[-1:])}
+        drawn = document_json.as_dict(self.document, MOST_ROWS)
+        self.table.spec = drawn | {"opened": list(self.selection[-1:]), "unfiltered": True}  # Python has a filter
         frame, total = self.result.frame, self.result.total
         differ = int((frame["delta"].abs() >= 0.5).sum())
         count = units.number(total.delta, units.Scale(places=0), digits=None, signed=True)
@@ -800,7 +775,8 @@ class LiveView(ipywidgets.VBox):
 
     def draw(self, partial: Comparison) -> None:
         """Show what is known; what the reader chose in the table stays."""
-        self.table.spec = document_json.as_dict(_without_doubts(partial), _MOST_LIVE_ROWS)
+        drawn = document_json.as_dict(_without_doubts(partial), _MOST_LIVE_ROWS)
+        self.table.spec = drawn | {"unfiltered": True}  # it is drawn again and again
         if not self._has_table:
             self.children, self._has_table = (self.bar, self.table), True
 

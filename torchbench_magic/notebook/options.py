@@ -137,9 +137,10 @@ class TimerOptions(SharedOptions, Plan):
     restore = inherited(
         "--restore",
         help="Before each call (each block is then one call; with -n N before each block of N) and after the run,"
-        " restore what the code changes: tensors it reads, gradients, buffers, and the state of optimizers and learning"
-        " rate schedules. Iterators that can be copied, files that are read, and containers that items are taken from"
-        " are restored too. What only grew, attributes, globals and generators are not, and are named.",
+        " restore what the code changes: tensors, arrays and frames that it reads, gradients, buffers, and the state of"
+        " optimizers and learning rate schedules. Iterators that can be copied, files that are read, and containers"
+        " that items are taken from are restored too. What only grew, attributes, globals and generators are not, and"
+        " are named.",
     )  # fmt: skip
     gc = inherited(
         "--gc",

@@ -14,7 +14,6 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -23,6 +22,7 @@ import torch
 from torchbench_magic.errors import CountError
 
 from . import send_modules
+from .code import codes_within
 from .machine import memory_facts
 from .send_modules import ALL_NAMES, Loaded, contents, description, looked_up_names
 from .settings import modes
@@ -37,6 +37,8 @@ class Purpose:
         process: where they are sent to.
         on_device: the way out for a tensor that is not on the CPU, ``smaller`` for tensors that are too large, ``made``
             for whatever else cannot travel, with the name in braces, ``elsewhere`` for what is not a variable.
+        is_ours: the process is one of this host that does nothing else: memory is shared with it, and its modules are
+            changed as they are here. Else the bytes of tensors, of whatever device, travel with the rest.
     """
 
     limit: int
@@ -45,6 +47,7 @@ class Purpose:
     smaller: str
     made: str
     elsewhere: str
+    is_ours: bool = True
 
 
 FOR_COUNTING = Purpose(
@@ -109,12 +112,13 @@ class Globals:
 
 
 class PicklingFinds:
-    """What pickling came across: local modules, installed ones, and the names that code uses."""
+    """What pickling came across: local modules, installed ones, the names that code uses, and its files."""
 
     def __init__(self, loaded: Loaded, words: Iterable[str]) -> None:
         self.loaded, self.words = loaded, set(words)
         self.local: dict[int, ModuleType] = {}
         self.installed: dict[str, ModuleType] = {}
+        self.files = set[str]()
         self._sent: dict[int, set[str]] = {}
 
     def module(self, module: ModuleType) -> tuple[Any, ...] | None:
@@ -275,10 +279,17 @@ _ALIGN = 64
 
 
 class Parcel:
-    """Pickled variables, and a descriptor of the bytes of their tensors (None without any); close it after use."""
+    """Pickled variables, and a descriptor of the bytes of their tensors (None without any); close it after use.
 
-    def __init__(self, data: bytes, storages: Storages) -> None:
-        self.data = data
+    Attributes:
+        sizes: bytes of each in ``data``; what two of them hold is counted with the first.
+        files: of the code that travels.
+        has_code: functions, classes or modules travel, which only the same Python can read.
+    """
+
+    def __init__(self, data: bytes, storages: Storages, sizes: Mapping[str, int], files: Iterable[str]) -> None:
+        self.data, self.sizes, self.files = data, sizes, frozenset(files)
+        self.has_code = b"cloudpickle" in data
         self.storages = storages.written()
 
     def close(self) -> None:
@@ -322,7 +333,7 @@ class Storages:
         Raises:
             CountError: there is not that much memory.
         """
-        if not self._size:
+        if not self._size or not self.purpose.is_ours:
             return None
         _check_memory(2 * self._size, self.purpose)  # here, and the copy that is counted on
         descriptor = _anonymous()
@@ -341,9 +352,9 @@ class Storages:
         with mmap.mmap(descriptor, self._size) as memory:
             for start, size, storage in self._held:
                 if size:
-                    flat = torch.empty(0, dtype=torch.uint8).set_(storage)
                     # not by NumPy: memory that it shares cannot be resized any more
-                    torch.frombuffer(memory, dtype=torch.uint8, count=size, offset=start).copy_(flat[:size])
+                    there = torch.frombuffer(memory, dtype=torch.uint8, count=size, offset=start)
+                    there.copy_(_bytes_of(storage)[:size])
 
 
 def _anonymous() -> int:
@@ -377,23 +388,28 @@ def _check_memory(needed: int, purpose: Purpose) -> None:
 def _pickler(file: io.BytesIO, storages: Storages, reached: PicklingFinds) -> Any:
     import cloudpickle
 
-    loaded = reached.loaded
+    loaded, purpose = reached.loaded, storages.purpose
 
     class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # untyped
         def persistent_id(self, obj: Any) -> Any:
             if isinstance(obj, torch.UntypedStorage):
-                return ("storage", *storages.place(obj))
+                place = storages.place(obj)
+                return ("storage", *place) if purpose.is_ours else None
             return None
 
         def reducer_override(self, obj: Any) -> Any:
             kind = type(obj)
             if isinstance(obj, torch.Tensor):
-                if obj.device.type != "cpu":
-                    raise CannotTravel(f"it is on {obj.device}, and {storages.purpose.on_device}")
+                if obj.device.type != "cpu" and purpose.is_ours:
+                    raise CannotTravel(f"it is on {obj.device}, and {purpose.on_device}")
                 if kind is torch.Tensor and not obj.is_leaf:
                     raise CannotTravel("it is a result of autograd (it has a grad_fn): use .detach()")
-            if kind in (torch.Tensor, torch.nn.Parameter) and obj.layout is torch.strided and not obj.is_quantized:
-                return reduced_tensor(obj)
+                is_plain = kind in (torch.Tensor, torch.nn.Parameter) and not obj.is_quantized
+                if is_plain and obj.layout is torch.strided and obj.device.type == "cpu":
+                    return reduced_tensor(obj)
+            if isinstance(obj, torch.UntypedStorage):
+                # a copy: memory that NumPy shares cannot be resized any more
+                return _storage, (_bytes_of(obj).clone().numpy().tobytes(),)
             if isinstance(obj, torch.jit.ScriptFunction | torch.jit.ScriptModule):
                 return _scripted(obj)
             travels = send_modules.reduced_extension(obj) or reduced_own(obj) or reduced_object(obj, reached)
@@ -407,11 +423,20 @@ def _pickler(file: io.BytesIO, storages: Storages, reached: PicklingFinds) -> An
                 travels = super().reducer_override(obj)
             if travels is not NotImplemented:
                 reached.words.update(looked_up_names(obj.__code__))
+                reached.files.update(code.co_filename for code in codes_within(obj.__code__))
             return travels
 
     made = _Pickler(file, protocol=5)
     made.globals_ref.update({home: Globals(module) for home, module in loaded.homes.items()})
     return made
+
+
+def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8).set_(storage)
+
+
+def _storage(data: bytes) -> torch.UntypedStorage:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8).untyped_storage() if data else torch.UntypedStorage(0)
 
 
 def _scripted(obj: Any) -> tuple[Any, ...]:
@@ -445,33 +470,49 @@ def pack_variables(
     """
     names = set(names)
     home = namespace if home is None else home
-    loaded = Loaded.now(home) if loaded is None else loaded
+    loaded = Loaded.now(home, with_replaced=purpose.is_ours) if loaded is None else loaded
     used = sorted(name for name in names if name in namespace and not name.startswith("__"))
     try:
         if used:  # a C++ snippet has nothing of Python's
             check_process_state()
     except CannotTravel as error:
         raise CountError(f"{error} to {purpose.process}: {purpose.elsewhere}") from None
-    dumped = partial(_dumped, namespace, id(home), names | set(words), loaded)
+    file, storages, reached = io.BytesIO(), Storages(purpose), PicklingFinds(loaded, {*names, *words})
+    pickler, shared, sizes = _pickler(file, storages, reached), dict[str, Any](), dict[str, int]()
+    pickler.globals_ref[id(home)] = shared
     with by_value(loaded.local):
+        pickler.dump(sorted(loaded.local))
+        pickler.dump(shared)
+        for name in used:
+            before = file.tell()
+            try:
+                pickler.dump(("variable", None, name, namespace[name]))
+                _dump_modules(pickler, reached)
+                if file.tell() > purpose.limit:
+                    raise CannotTravel(f"the variables take more than {purpose.limit >> 20} MiB: {purpose.smaller}")
+            except Exception as error:  # whatever the pickling of a user's object raises
+                raise CountError(_why_not(name, namespace[name], error, purpose)) from error
+            sizes[name] = file.tell() - before
         try:
-            return Parcel(*dumped(used, Storages(purpose)))
-        except CountError:
-            raise
-        except Exception as error:  # whatever the pickling of a user's object raises
-            for name in used:
-                try:
-                    dumped([name], Storages(purpose))
-                except Exception as own:  # noqa: BLE001
-                    why, out = first_line(own), f"; {purpose.made.format(name)}"
-                    if type(own) is CannotTravel:
-                        out = ""
-                        if not isinstance(namespace[name], torch.Tensor):  # a tensor that a function or a module holds
-                            why = why.replace("it is ", "a tensor that it holds is ", 1)
-                    raise CountError(
-                        f"`{name}` ({kind_text(namespace[name])}) cannot be sent to {purpose.process}: {why}{out}"
-                    ) from error
+            for one in loaded.replaced:
+                _dump_part(pickler, one.place, ("replaced", one.owner, one.name, one.value))
+            _dump_modules(pickler, reached)
+        except CannotTravel as error:
             raise CountError(f"the variables cannot be sent to {purpose.process}: {first_line(error)}") from error
+        pickler.dump(None)
+        pickler.dump(reached.named())
+    return Parcel(file.getvalue(), storages, sizes, reached.files)
+
+
+def _why_not(name: str, value: Any, error: Exception, purpose: Purpose) -> str:
+    """Of a variable; what stands before a colon is not of its name."""
+    plain = name.rpartition(":")[2]
+    why, out = first_line(error), f"; {purpose.made.format(plain)}"
+    if type(error) is CannotTravel:
+        out = ""
+        if not isinstance(value, torch.Tensor):  # a tensor that a function or a module holds
+            why = why.replace("it is ", "a tensor that it holds is ", 1)
+    return f"`{plain}` ({kind_text(value)}) cannot be sent to {purpose.process}: {why}{out}"
 
 
 def kind_text(value: Any) -> str:
@@ -504,31 +545,6 @@ def by_value(local: Mapping[str, ModuleType]) -> Iterator[None]:
                 cloudpickle.unregister_pickle_by_value(module)
 
 
-def _dumped(
-    namespace: Mapping[str, Any],
-    home: int,
-    words: set[str],
-    loaded: Loaded,
-    names: list[str],
-    storages: Storages,
-) -> tuple[bytes, Storages]:
-    """One after the other: which modules are local; the variables; names of modules, one by one; what is replaced."""
-    file = io.BytesIO()
-    reached = PicklingFinds(loaded, words)
-    pickler = _pickler(file, storages, reached)
-    shared: dict[str, Any] = {}
-    pickler.globals_ref[home] = shared
-    pickler.dump(sorted(loaded.local))
-    pickler.dump((shared, {name: namespace[name] for name in names}))
-    _dump_modules(pickler, reached)
-    for one in loaded.replaced:
-        _dump_part(pickler, one.place, ("replaced", one.owner, one.name, one.value))
-        _dump_modules(pickler, reached)
-    pickler.dump(None)
-    pickler.dump(reached.named())
-    return file.getvalue(), storages
-
-
 def _dump_modules(pickler: Any, reached: PicklingFinds) -> None:
     """Names of local modules, until the code that they hold uses no more of them."""
     while parts := list(reached.wanted()):
@@ -543,8 +559,6 @@ def _dump_part(pickler: Any, place: str, part: tuple[str, Any, str, Any]) -> Non
     """
     try:
         pickler.dump(part)
-    except CountError:
-        raise
     except Exception as error:  # whatever the pickling of a user's object raises
         raise CannotTravel(f"the code may use `{place}` ({kind_text(part[-1])}), and {first_line(error)}") from error
 
@@ -574,32 +588,35 @@ class _Unpickler(pickle.Unpickler):
 
 
 def unpack_variables(
-    data: bytes, storages: int | None, implied: Mapping[str, Any], *, is_guarded: bool = False
+    data: bytes, storages: int | None, implied: Mapping[str, Any], *, is_ours: bool = False
 ) -> dict[str, Any]:
     """The variables as globals for the code, with what is ``implied`` where they do not have it.
 
     Args:
-        is_guarded: no local module is imported from its file from here on: this process is for this job alone.
+        is_ours: this process is for this job alone: its modules become as they are in the notebook, and no local one is
+            imported from its file from here on.
     """
     memory = None
     if storages is not None:
         memory = mmap.mmap(storages, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     loader = _Unpickler(io.BytesIO(data), memory)
     local = frozenset(loader.load())
-    if is_guarded and local:
+    if is_ours and local:
         loader.local = local
         sys.meta_path.insert(0, send_modules.Guard(local))
-    shared: dict[str, Any]
-    shared, values = loader.load()
-    replaced = []
+    shared: dict[str, Any] = loader.load()
+    values, replaced = dict[str, Any](), []
     while (part := loader.load()) is not None:
         kind, owner, name, value = part
-        if kind == "local":
+        if kind == "variable":
+            values[name] = value
+        elif kind == "local":
             vars(owner)[name] = value
         else:
             replaced.append((owner, name, value))
-    send_modules.put_in_place(replaced)
-    send_modules.check_same_in_notebook(loader.load(), description)
+    if is_ours:
+        send_modules.put_in_place(replaced)
+        send_modules.check_same_in_notebook(loader.load(), description)
     for name, value in implied.items():
         shared.setdefault(name, value)
     shared.update(values)

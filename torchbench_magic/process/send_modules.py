@@ -188,7 +188,7 @@ class Loaded:
     replaced: tuple[Replaced, ...] = ()
 
     @classmethod
-    def now(cls, namespace: Mapping[str, Any]) -> Loaded:
+    def now(cls, namespace: Mapping[str, Any], *, with_replaced: bool = True) -> Loaded:
         """Of this process; ``namespace``: globals of the code that is counted."""
         modules = _modules()
         local = _local_of(modules)
@@ -197,7 +197,8 @@ class Loaded:
         own = frozenset({*homes, id(namespace), *([] if main is None else [id(contents(main))])})
         installed = [m for n, m in modules.items() if n not in local and n.partition(".")[0] not in _NOT_LOOKED_AT]
         names = frozenset({*local, "__main__"})
-        return cls(local, homes, own, tuple(_replaced(installed, lambda value: _is_own(value, own, names))))
+        replaced = _replaced(installed, lambda value: _is_own(value, own, names)) if with_replaced else ()
+        return cls(local, homes, own, tuple(replaced))
 
     def is_replaced(self, value: Any) -> bool:
         """Whether something of the notebook stands where this function or class of an installed module belongs."""
@@ -209,11 +210,6 @@ class Loaded:
 
 _NOT_LOOKED_AT = frozenset({"sys", "__main__", "__mp_main__", "torchbench_magic", "IPython", "ipykernel", "pytest"})
 """Modules where names are bound to what is the user's in the ordinary way, such as the last exception."""
-
-
-def local_modules() -> Mapping[str, ModuleType]:
-    """Those of this process that belong to the notebook: beside it, of a package being worked on, made by hand."""
-    return _local_of(_modules())
 
 
 def _modules() -> dict[str, ModuleType]:

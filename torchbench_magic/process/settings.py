@@ -627,6 +627,21 @@ def generators() -> list[StateKind]:
     return found
 
 
+def generator_state(value: Any) -> tuple[Callable[[], Any], Callable[[Any], object]] | None:
+    """(reads the state, puts it) of a generator that is no whole process's; None for whatever else."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy.random")
+    if torch is not None and type(value) is torch.Generator and value is not torch.default_generator:
+        return value.get_state, value.set_state
+    if numpy is not None and type(value) is numpy.Generator:
+        own = value.bit_generator
+        return lambda: own.state, lambda state: setattr(own, "state", state)
+    if numpy is not None and type(value) is numpy.RandomState and value is not numpy.mtrand._rand:
+        return value.get_state, value.set_state
+    if type(value) is random.Random and value is not random._inst:
+        return value.getstate, value.setstate
+    return None
+
+
 def _generator(name: str, read: Callable[[], Any], put: Callable[[Any], object], same: Any) -> StateKind:
     apart = outside_modes()
     return StateKind(name, apart(read), apart(put), lambda value, than: name, apart(same), role="generator")

@@ -6,7 +6,6 @@ import enum
 import functools
 import io
 import os
-import re
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,45 +36,14 @@ from .object_contents import (
     texts_within,
 )
 from .reach import attributes_held, function_parts, is_users_class, search, slot_values, slots_among
-from .values_between_runs import CHANGES, CODE, CONTENTS, NOT_SET, TEXT, Value, variable_label, variable_of
-
-# ---- environment_read ------------------------------------------------------------------------------------------------
-# Environment variables that code may read: ``os.environ["MODE"]``, ``os.getenv(NAME)``, a helper that is given a name.
-#
-# Which ones is told from texts: those in code that asks for variables, and, since a helper may be given its name, those
-# in all code that is read with it. A variable that is named otherwise (a text that is put together) is not known.
+from .values_between_runs import CHANGES, CODE, CONTENTS, TEXT, Value, variable_of
 
 _ASKING = frozenset(("environ", "environb", "getenv", "getenvb"))
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_HARMLESS = re.compile(r"[0-9.]{1,8}|true|false|yes|no|on|off", re.IGNORECASE)
-"""Values that are kept as they are; of others only a digest, since they may be secrets."""
 
 
 def is_environment(value: Any) -> bool:
     """Whether this is the process's environment, which no piece of code reads as a whole."""
     return value is os.environ or value is getattr(os, "environb", None)
-
-
-def _variables_read(codes: Iterable[tuple[CodeType, Mapping[str, Any]]]) -> Iterator[Value]:
-    """Each variable that code, of which the globals are given, may ask for. One that only other code names counts where
-    it is set."""
-    direct, others, is_asked = set[str](), set[str](), False
-    for code, home in codes:
-        read = [home[name] for name in globals_read(code) if name in home]
-        names = {one for one in (*texts_within(code), *read) if type(one) is str and _NAME.fullmatch(one)}
-        asks = not _ASKING.isdisjoint(names_used(code)) or any(is_environment(one) or one is os.getenv for one in read)
-        (direct if asks else others).update(names)
-        is_asked = is_asked or asks
-    for name in sorted(direct | others) if is_asked else ():
-        held = os.environ.get(name)
-        if held is not None or name in direct:
-            yield variable_label(name), _kept(held), ""
-
-
-def _kept(held: str | None) -> str:
-    if held is None:
-        return NOT_SET
-    return repr(held) if _HARMLESS.fullmatch(held) else TEXT + digest(held)
 
 
 # ---- values_read -----------------------------------------------------------------------------------------------------
@@ -151,8 +119,10 @@ def values_of(
         walk.note(name, value)
     for function in found.functions:
         walk.read_by(function)
-    every = [(code, namespace) for code in codes] + [(one.__code__, one.__globals__) for one in found.functions]
-    return walk.values(_variables_read(every))
+    every = [*codes, *(one.__code__ for one in found.functions)]
+    asks = any(not _ASKING.isdisjoint(names_used(code)) for code in every)
+    environment = CONTENTS + digest(repr(sorted(os.environ.items())))  # which of them the code asks for is not known
+    return walk.values([("os.environ", environment, "")] if asks else [])
 
 
 def without_changed(before: Values, changed: Iterable[str]) -> Values:
@@ -217,7 +187,7 @@ class _Walk:
     def _note(self, label: str, value: Any, depth: int) -> None:
         kind = type(value)
         if is_environment(value):
-            return  # of it, the variables that code names
+            return
         if issubclass(kind, MethodType):
             self._note(label, value.__self__, depth)
         elif issubclass(kind, functools.partial):

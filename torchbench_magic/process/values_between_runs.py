@@ -13,24 +13,15 @@ Value = tuple[str, str, str]
 
 CONTENTS, TEXT, CODE = "contents ", "text ", "code "
 """Begin what is kept of a container, a text, and code whose source is not kept; a digest follows."""
-NOT_SET = "not set"
-"""What is kept of an environment variable that is not there."""
 SETTING = "setting "
 """Begins the label of a setting of the process that is not as a process begins with; its name follows."""
 CHANGES = "the code changes it"
 """What is said of a value that was not the same at the end of the run: it is no input, so it is not compared."""
-_ENVIRONMENT = "os.environ["
-
-
-def variable_label(name: str) -> str:
-    """How an environment variable is said, however the code asks for it."""
-    return f"{_ENVIRONMENT}{name!r}]"
 
 
 def variable_of(label: str) -> str:
-    """The part of a label that changes together: ``cfg`` of ``cfg['size']``, ``net.cfg`` of ``net.cfg['size']``. Each
-    environment variable is by itself."""
-    return label if label.startswith(_ENVIRONMENT) else label.partition("[")[0]
+    """The part of a label that changes together: ``cfg`` of ``cfg['size']``, ``net.cfg`` of ``net.cfg['size']``."""
+    return label.partition("[")[0]
 
 
 def changing_variables(values: Iterable[Value]) -> dict[str, str]:
@@ -56,10 +47,8 @@ def changes_of(then: Sequence[Value] | None, now: Sequence[Value] | None, said: 
     left_out = {*_changing(then or ()), *_changing(now or ())}
     before, here = ({value[0]: value[1] for value in one or ()} for one in (then, now))
     told = set(said)
-    for label in sorted(before.keys() ^ here.keys()):  # an environment variable that only one of the runs found
-        if label.startswith(_ENVIRONMENT) and then is not None and now is not None:
-            yield _change(label, before.get(label, NOT_SET), here.get(label, NOT_SET))
-        elif label.startswith(SETTING) and then is not None and now is not None:
+    for label in sorted(before.keys() ^ here.keys()):  # a setting that is not recorded is the default
+        if label.startswith(SETTING) and then is not None and now is not None:
             yield _of_setting(label, before.get(label), here.get(label))
     for label in sorted(before.keys() & here.keys()):
         if label.startswith(SETTING):

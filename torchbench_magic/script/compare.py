@@ -164,7 +164,7 @@ def compare(
         seed: of the order of blocks.
         gc: leave the garbage collector on in timed code.
         processes: measure in so many fresh interpreters, one after the other, and judge the ratios over them; "auto" is
-            as many as an interval that assumes nothing needs, 6 for two statements. Setup runs in each, and what the
+            as many as an interval needs, 6 for two statements. Setup runs in each, and what the
             statements use is sent there.
         engines: measure on the engines of this ipyparallel cluster, a profile or the id of a cluster: the same on all,
             each an environment of its own; `%%timer --engines` says more.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -171,15 +170,6 @@ class Rest:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def filtered(self, pattern: re.Pattern[str], columns: Sequence[int]) -> Rest | None:
-        """The rows in which the text of one of the ``columns`` matches; None where none does."""
-        texts = [self.columns[at] for at in columns]
-        kept = [at for at in range(len(self)) if any(pattern.search(_text_of(column[at])) for column in texts)]
-        if not kept:
-            return None
-        made = tuple([column[at] for at in kept] for column in self.columns)
-        return replace(self, columns=made, keys=[self.keys[at] for at in kept])
-
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -235,20 +225,6 @@ class Table:
         shown = (units.decimals_of(row.cells[column].text) for row in self.every_row())
         return max((places for places in shown if places is not None), default=0)
 
-    def filtered(self, pattern: re.Pattern[str]) -> Table:
-        """The rows in which some text matches; ``hidden`` counts them. As the filter of ``static/table.js``."""
-        texts = [at for at, column in enumerate(self.columns) if column.kind in ("text", "code", "source", "verdict")]
-
-        def matches(row: Row, group: Group) -> bool:
-            return bool(pattern.search(group.title)) or any(pattern.search(row.cells[at].text) for at in texts)
-
-        groups = [replace(g, rows=tuple(row for row in g.rows if matches(row, g))) for g in self.groups]
-        rest = self.rest.filtered(pattern, texts) if self.rest is not None else None
-        kept = replace(self, groups=tuple(group for group in groups if group.rows), rest=rest)
-        found, every = (len(table) + len(table.rest or ()) for table in (kept, self))
-        counted = f"{units.count(found) if found else 'none'} of {units.count(every)} rows match"
-        return replace(kept, hidden="; ".join(part for part in (counted, self.hidden) if part))
-
     def head(self, limit: int, where: str) -> Table:
         """The first ``limit`` rows, with the others counted in ``hidden``. ``where`` names the place of all rows."""
         total = len(self) + len(self.rest or ())
@@ -263,10 +239,6 @@ class Table:
         counted = f"{units.count(limit) if limit else 'none'} of {units.count(total)} rows shown"
         said = "; ".join(part for part in (self.hidden, f"{counted}. All rows: {where}" if where else counted) if part)
         return replace(self, groups=tuple(groups), rest=None, hidden=said)
-
-
-def _text_of(made: object) -> str:
-    return made.text if isinstance(made, Cell) else str(made or "")
 
 
 def dots_text(cell: Cell) -> str:

@@ -32,8 +32,7 @@ from .samples import (
     paired_rounds,
     ratio_cells,
     seen,
-    with_compile_times,
-    with_trials,
+    with_compiling,
 )
 from .verdict import (
     RUNS,
@@ -305,7 +304,7 @@ class Comparison(Storable):
     @property
     def frame(self) -> pd.DataFrame:
         """One row per measurement: identity, axes, seconds, ratio with 95 % interval, verdict, and what
-        compiling cost (`with_compile_times`).
+        compiling cost (`with_compiling`).
 
         ``frame.attrs["doubts"]`` holds ``warnings`` as plain values, entered whenever it is asked for.
         """
@@ -313,8 +312,8 @@ class Comparison(Storable):
 
     @cached_property
     def _frame(self) -> pd.DataFrame:
-        rows, compiled = self._seen
-        return pd.DataFrame(rows, columns=[*dict.fromkeys([*frame_columns(self.axes, self.subjects), *compiled])])
+        rows, more = self._seen
+        return pd.DataFrame(rows, columns=[*frame_columns(self.axes), *more])
 
     @property
     def _rows(self) -> Sequence[Mapping[str, Any]]:
@@ -328,8 +327,7 @@ class Comparison(Storable):
             record = seen(subject, self._blocks[i], self.call_times(i))
             counted = counted_rows.instructions(self.counts, self.subjects, i, self.base_row(i))
             records.append(record | self._ratio_cells(i) | counted)
-        records = with_trials(records, self.subjects, self.base_row)
-        return with_compile_times(records, self.subjects, self.base_row)
+        return with_compiling(records, self.subjects, self.base_row)
 
     def base_row(self, i: int) -> int | None:
         """The row that a row is compared with; its own where it is the baseline; None where there is none."""

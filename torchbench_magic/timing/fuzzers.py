@@ -217,7 +217,6 @@ class FuzzPoints(LazyPoints):
         return Point(
             make=partial(self._make, len(self._points)),
             sub_label=label if seen == 1 else f"{label} #{seen}",
-            marks=tuple(f"{name} discontiguous" for name in scattered),
             drawn=True,
         )
 
@@ -305,6 +304,5 @@ class _Grid(LazyPoints):
             make=lambda: {**outer.make(), **inner.make()},
             axes=outer.axes,
             sub_label=f"{outer.sub_label}, {inner.sub_label}",
-            marks=inner.marks,
             drawn=inner.drawn,
         )

@@ -91,7 +91,7 @@ class Plan:
         seed: of the order of blocks; None draws one, and the result tells it.
         gc: the garbage collector is on in timed code; setup can switch it on too (``gc.enable()``), as in timeit.
         processes: measure in so many fresh interpreters, one after the other, and judge the ratios over them; "auto" is
-            the fewest whose interval assumes nothing; None is this process alone.
+            the fewest that have an interval; None is this process alone.
         engines: measure on the engines of this ipyparallel cluster (a profile, or the id of a cluster); None is here.
         levers: names of what is tried on the one body (see `levers`); none of them: all that apply; None tries
             nothing.

@@ -268,7 +268,8 @@ class PointRun:
             if name in self.probes:
                 isolation.enter(entry.measurement)
                 without = [self._trained[n] for n in isolation.without_gradients(entry.measurement)]
-                yield from self.probes[name].recorded_last(entry.calls_made, entry.calls, without, self._copied)
+                last = self.probes[name].recorded_last
+                yield from last(entry.calls_made, entry.calls, entry.seen_ns / 1e9, without, self._copied)
 
     def _copied(self) -> Callable[[], object]:
         """Copy the state of tensors and optimizers; what puts it back."""

@@ -11,7 +11,7 @@ import pandas as pd
 
 from torchbench_magic.arrays import Floats
 
-from .intervals import ALPHA, Interval, Look, median_interval, order_rank, without_order_effect
+from .intervals import ALPHA, Interval, Look, median_interval, rounds_for_an_interval, without_order_effect
 from .samples import Blocks, paired_rounds
 from .verdict import Void
 from .voids import IntervalOfRounds
@@ -25,11 +25,8 @@ from .voids import IntervalOfRounds
 #
 # Sources: Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM 2013 (repeat at the level where the
 # variance is); Mytkowicz et al., "Producing wrong data without doing anything obviously wrong", ASPLOS 2009; the
-# interval of a median by ranks as in `timing.intervals`; Student's t with whole degrees of freedom in closed form:
-# Abramowitz and Stegun, *Handbook of Mathematical Functions*, 26.7.3 and 26.7.4.
+# interval of a median by ranks as in `timing.intervals`, which assumes nothing of how processes spread.
 
-FEWEST = 2
-"""Processes from which on there is an interval at all."""
 TABLE = ["measurement", "process", "median", "ratio", "ratio_low", "ratio_high"]
 """Columns of ``Comparison.processes``."""
 
@@ -69,9 +66,10 @@ class ProcessRatios:
     def judged(self, row: int, base: int, alpha: float) -> IntervalOfRounds:
         """As `timing.voids.interval_of_rounds`: the interval over processes, how many, whether they are too few."""
         logs = np.array([*self.logs(row, base).values()])
-        interval, every = over_processes(logs, alpha), len(np.unique(self._blocks[row].process))
-        known = math.isfinite(interval.width) and 2 * len(logs) >= every  # few that were not disturbed are a selection
-        return IntervalOfRounds(interval, len(logs), None if known else Void("few-processes", row, len(logs), every))
+        half = -(-len(np.unique(self._blocks[row].process)) // 2)  # few that were not disturbed are a selection
+        need = max(rounds_for_an_interval("once", alpha), half)
+        void = Void("few-processes", row, len(logs), need) if len(logs) < need else None
+        return IntervalOfRounds(median_interval(logs, alpha), len(logs), void)
 
     def table(self, bases: Mapping[int, int | None], looks: Sequence[Look]) -> pd.DataFrame:
         """See ``Comparison.processes``.
@@ -99,58 +97,10 @@ class ProcessRatios:
 _NOT_KNOWN = Interval(math.nan, math.nan, math.nan)
 
 
-def over_processes(logs: Floats, alpha: float = ALPHA) -> Interval:
-    """The median log ratio of processes with its interval at the error rate ``alpha``; infinite ends for one process.
-
-    By ranks where there are enough processes: then nothing is assumed of how their ratios spread. For fewer, Student's
-    t round the mean, which assumes that they spread normally (`assumes_normal`).
-
-    Args:
-        logs: one log ratio a process, shape (processes,).
-    """
-    n = len(logs)
-    if n < FEWEST or not assumes_normal(n, alpha):
-        return median_interval(logs, alpha)
-    half = _student(n - 1, alpha) * float(np.std(logs, ddof=1)) / math.sqrt(n)
-    median, mean = float(np.median(logs)), float(np.mean(logs))
-    return Interval(median, min(mean - half, median), max(mean + half, median))
-
-
-def assumes_normal(processes: int, alpha: float = ALPHA) -> bool:
-    """Whether so few processes have no interval without an assumption."""
-    return order_rank(processes, alpha) < 0
-
-
 def least_processes(comparisons: int) -> int:
-    """The fewest processes with an interval that assumes nothing, where ``comparisons`` share the error rate: 6 for one
-    (the range of six values holds the median of all with 96.9 %), 7 for two, 10 for twenty."""
-    n = FEWEST
-    while assumes_normal(n, ALPHA / max(1, comparisons)):
-        n += 1
-    return n
-
-
-def _student(freedom: int, alpha: float) -> float:
-    """The value that Student's t exceeds in size with probability ``alpha``, by bisection."""
-    low, high = 0.0, 1.0
-    while _within(high, freedom) < 1 - alpha:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _within(middle, freedom) < 1 - alpha else (low, middle)
-    return high
-
-
-def _within(t: float, freedom: int) -> float:
-    """The probability that Student's t lies within ``t`` of 0."""
-    angle = math.atan(t / math.sqrt(freedom))
-    term = total = math.cos(angle) if freedom % 2 else 1.0
-    for k in range(3 if freedom % 2 else 2, freedom, 2):
-        term *= math.cos(angle) ** 2 * (k - 1) / k
-        total += term
-    if freedom % 2 == 0:
-        return math.sin(angle) * total
-    return 2 / math.pi * (angle + (math.sin(angle) * total if freedom > 1 else 0.0))
+    """The fewest processes with an interval, where ``comparisons`` share the error rate: 6 for one (the range of six
+    values holds the median of all with 96.9 %), 7 for two, 10 for twenty."""
+    return rounds_for_an_interval("once", ALPHA / max(1, comparisons))
 
 
 # ---- kernel_spread ---------------------------------------------------------------------------------------------------

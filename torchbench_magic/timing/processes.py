@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import builtins
 import contextlib
 import itertools
@@ -19,18 +20,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from types import CodeType, TracebackType
+from types import CodeType
 from typing import Any, NoReturn, Self
 
 from torchbench_magic.cell_body import Body
+from torchbench_magic.counting.client_requests import end_with_parent
 from torchbench_magic.errors import BodyError, CountError, Interrupted, OptionError, TorchBenchError
 from torchbench_magic.process.code import names_looked_up, parse_body
 from torchbench_magic.process.environment import read_environment
 from torchbench_magic.process.interrupts import Progress, interrupts_held, interrupts_let_through
-from torchbench_magic.process.machine import usable_cores
-from torchbench_magic.process.send import FOR_TIMING, Parcel, pack_variables, unpack_variables
+from torchbench_magic.process.send import FOR_TIMING, Parcel, Purpose, pack_variables, unpack_variables
 from torchbench_magic.process.send_modules import looked_up_names
-from torchbench_magic.process.sent_errors import RaisedThere, raise_at, raised_there
+from torchbench_magic.process.sent_errors import RaisedThere, raise_at, raised_there, sent_error
 from torchbench_magic.process.settings import (
     generators_and_filters,
     put_generators_and_filters,
@@ -46,7 +47,7 @@ from .comparison import Comparison
 from .identity import identifying_options
 from .plan import Plan
 from .process_ratios import least_processes
-from .run import check_alternatives
+from .run import check_alternatives, compare_bodies_async
 from .sweep import Point
 from .task import Task
 from .warnings import doubts_of
@@ -54,7 +55,8 @@ from .warnings import doubts_of
 # ---- sent_task -------------------------------------------------------------------------------------------------------
 # What is asked of a timing, on its way to another interpreter; the variables travel as they do to be counted on.
 
-_LOCAL, _POINTS = "names of the calling function", "points"
+_LOCAL, _POINTS = "local:", "the:points"
+"""What the names of the calling function begin with on their way, and the name of the points."""
 """Under which names they travel among the variables: no code can read one that is called so."""
 
 
@@ -91,12 +93,15 @@ class SentTask:
     variables: bytes = b""
 
 
-def packed(task: Task, points: Sequence[Point], *, awaits: bool) -> tuple[SentTask, Parcel]:
+def packed(
+    task: Task, points: Sequence[Point], *, awaits: bool, purpose: Purpose = FOR_TIMING
+) -> tuple[SentTask, Parcel]:
     """What is sent, and the parcel that holds the bytes of the tensors, to be closed.
 
     Args:
         points: those that are to be measured.
         awaits: the code awaits at its own level.
+        purpose: where it is sent to.
 
     Raises:
         BodyError: in one line: a variable that cannot travel, and the way out.
@@ -108,12 +113,11 @@ def packed(task: Task, points: Sequence[Point], *, awaits: bool) -> tuple[SentTa
     used = {name for code in codes for name in names_looked_up(code)}
     words = {word for code in codes for word in looked_up_names(code)}
     names = {**{name: task.implied[name] for name in used & task.implied.keys()}, **task.namespace}
-    names[_LOCAL] = {name: task.local[name] for name in sorted(used & task.local.keys())}
-    names[_POINTS] = list(points)
+    own = {_LOCAL + name: task.local[name] for name in used & task.local.keys()} | {_POINTS: list(points)}
     sent = sent_task(task, awaits=awaits)
     try:
-        used |= {_LOCAL, _POINTS}
-        parcel = pack_variables(used, names, words=words, home=task.namespace, purpose=FOR_TIMING)
+        every = {**names, **own}
+        parcel = pack_variables(used | own.keys(), every, words=words, home=task.namespace, purpose=purpose)
     except CountError as error:
         raise BodyError(str(error)) from None
     return replace(sent, variables=parcel.data), parcel
@@ -175,14 +179,14 @@ def unpacked(sent: SentTask, storages: int | None) -> Task:
     _put_threads_and_dtype(sent)
     implied = {"__name__": "__main__", "__builtins__": builtins}
     try:
-        names = unpack_variables(sent.variables, storages, implied, is_guarded=True)
+        names = unpack_variables(sent.variables, storages, implied, is_ours=True)
     except Exception as error:  # noqa: BLE001  (whatever the user's objects raise while they are made)
         why = (str(error).splitlines() or [""])[0]
         raise BodyError(
             f"the variables cannot be made in another process ({type(error).__name__}: {why}): make them in the setup"
         ) from None
     put_settings_of(sent)
-    return task_from(sent, names, names.pop(_LOCAL), names.pop(_POINTS))
+    return task_from(sent, names)
 
 
 def put_settings_of(sent: SentTask) -> None:
@@ -203,13 +207,10 @@ def _put_threads_and_dtype(sent: SentTask) -> None:
     torch.set_default_dtype(getattr(torch, sent.dtype))
 
 
-def task_from(sent: SentTask, names: dict[str, Any], local: Mapping[str, Any], points: Sequence[Point]) -> Task:
-    """The task in the other process.
-
-    Args:
-        names: globals of its code.
-        local: names of the calling function.
-    """
+def task_from(sent: SentTask, names: dict[str, Any]) -> Task:
+    """The task in the other process; ``names``: what travelled, the globals of its code."""
+    points = names.pop(_POINTS)
+    local = {name.removeprefix(_LOCAL): names.pop(name) for name in list(names) if name.startswith(_LOCAL)}
     known: dict[str, Any] = {"setup": sent.setup, "plan": sent.plan, "points": points, "flags": sent.flags}
     known |= sent.of_its_kind
     transformed = (lambda tree: sent.trees.get(_written(tree), tree)) if sent.trees else None
@@ -220,12 +221,14 @@ def task_from(sent: SentTask, names: dict[str, Any], local: Mapping[str, Any], p
 # One fresh interpreter, from this side: it is started, given a task, listened to, and ended.
 
 _BOOT = """\
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location("torchbench_magic", sys.argv[1] + "/__init__.py")
-sys.modules[spec.name] = package = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(package)
-from torchbench_magic.timing.process_worker import main
-main()
+import importlib.util, json, sys
+package, path, descriptor = sys.argv[1:]
+sys.path[:], sys.argv[:] = json.loads(path), [""]
+spec = importlib.util.spec_from_file_location("torchbench_magic", package + "/__init__.py")
+sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+from torchbench_magic.timing.processes import serve
+serve(int(descriptor))
 """
 _TICK = 0.1
 _ADDR_NO_RANDOMIZE = 0x0040000  # of <sys/personality.h>, as `setarch -R` sets it
@@ -236,7 +239,7 @@ class Died(Exception):
 
 
 class Interpreter:
-    """A process of this Python, from its start until `end`; both within `interrupts_held`.
+    """A process of this Python; it ends with the ``with`` block, whatever it does. Within `interrupts_held`.
 
     Raises:
         BodyError: it cannot be started.
@@ -244,17 +247,16 @@ class Interpreter:
 
     def __init__(self) -> None:
         self._open = contextlib.ExitStack()
-        self._knows_path = False
         optimized = ["-" + "O" * sys.flags.optimize] if sys.flags.optimize else []
         environment = {name: text for name, text in os.environ.items() if name != "PYTHONHASHSEED"}
-        package = str(Path(__file__).parents[1])
+        package, path = str(Path(__file__).parents[1]), json.dumps([entry or os.getcwd() for entry in sys.path])
         try:
             mine, theirs = socket.socketpair()
             self._connection = self._open.enter_context(mine)
             with theirs:
                 self._said, self._complained = self._memory("stdout"), self._memory("stderr")
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", *optimized, "-c", _BOOT, package, str(theirs.fileno())],
+                    [sys.executable, "-P", *optimized, "-c", _BOOT, package, path, str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=self._said,
                     stderr=self._complained,
@@ -266,20 +268,14 @@ class Interpreter:
             self._open.close()
             raise BodyError(f"a fresh interpreter cannot be started: {error.strerror or error}") from None
 
-    def end(self) -> None:
-        """End it, whatever it does."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)  # with what its code has started
         self._process.wait()
         self._open.close()
-
-    def get_ready(self) -> None:
-        """Let it import torch ahead of its task."""
-        if not self._knows_path:
-            self._knows_path = True
-            path = json.dumps([entry or os.getcwd() for entry in sys.path]).encode()
-            with contextlib.suppress(ConnectionError):  # it has ended already: `measured` says why
-                self._connection.sendall(struct.pack("<Q", len(path)) + path)
 
     def _memory(self, name: str) -> int:
         """A descriptor that what is written to it stays in, until the process has ended."""
@@ -294,13 +290,13 @@ class Interpreter:
             Died: it ended without an answer.
             RaisedThere: with the exception of the code.
         """
+        progress.update(0.0, None, "importing torch")
         try:
-            self.get_ready()
             data = pickle.dumps(sent, protocol=5)
             socket.send_fds(self._connection, [struct.pack("<Q", len(data))], [] if storages is None else [storages])
             self._connection.sendall(data)
             while True:
-                kind, *told = self._told()
+                kind, *told = _heard(self._connection)
                 if kind == "progress":
                     progress.update(*told)
                 elif kind == "raised":
@@ -314,21 +310,6 @@ class Interpreter:
     def printed(self) -> str:
         """What the code printed."""
         return _text_of(self._said)
-
-    def _told(self) -> tuple[Any, ...]:
-        (size,) = struct.unpack("<Q", self._read(8))
-        told: tuple[Any, ...] = pickle.loads(self._read(size))
-        return told
-
-    def _read(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            if select.select([self._connection], [], [], _TICK)[0]:
-                more = self._connection.recv(min(1 << 20, size - len(data)))
-                if not more:
-                    raise EOFError
-                data += more
-        return bytes(data)
 
     def _last_words(self) -> str:
         status = self._process.wait()
@@ -355,63 +336,80 @@ def fixed_addresses() -> bool:
     return False
 
 
-# ---- relay -----------------------------------------------------------------------------------------------------------
-# Fresh interpreters, one after the other: while one measures, the next may start.
+# ---- in the interpreter ----------------------------------------------------------------------------------------------
+# What the fresh interpreter does: take one task, time it, and tell what came of it.
 
 
-class Interpreters:
-    """``with Interpreters(ahead=True) as those: those.next(more=True)``
+def serve(descriptor: int) -> None:
+    """Time the one task that comes through a socket, in a process that does nothing else."""
+    end_with_parent()  # whatever the code does, and however the notebook ends
+    connection = socket.socket(fileno=descriptor)
+    os.set_inheritable(descriptor, False)  # what the code starts does not hold it open
+    head, descriptors, _, _ = socket.recv_fds(connection, 8, 1)
+    (size,) = struct.unpack("<Q", head)
+    sent = _exactly(connection, size)
+    progress = _Told(connection)
+    progress.update(0.0, None, "making the variables")
+    try:
+        asked: SentTask = pickle.loads(sent)
+        task = replace(unpacked(asked, descriptors[0] if descriptors else None), progress=progress)
+        told: tuple[Any, ...] = ("measured", _parts_of(task, awaits=asked.awaits))
+    except BaseException as error:  # noqa: BLE001  (whatever the user's code raises is reported)
+        told = ("raised", *sent_error(error))
+    _tell(connection, told)
 
-    Args:
-        ahead: start each beside the measurement of the one before it, where it waits with torch imported.
+
+def _parts_of(task: Task, *, awaits: bool) -> list[Comparison]:
+    parts: list[Comparison] = []
+    task = replace(task, keep=parts.append)
+    if awaits:
+        asyncio.run(compare_bodies_async(task))
+    else:
+        task.measured()
+    return parts
+
+
+class _Told:
+    """A progress that hands on what it is told."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def update(self, done: float, total: float | None, what: str) -> None:
+        _tell(self._connection, ("progress", done, total, what))
+
+
+def _tell(connection: socket.socket, told: tuple[Any, ...]) -> None:
+    data = pickle.dumps(told, protocol=5)
+    connection.sendall(struct.pack("<Q", len(data)) + data)
+
+
+def _heard(connection: socket.socket) -> tuple[Any, ...]:
+    (size,) = struct.unpack("<Q", _exactly(connection, 8))
+    told: tuple[Any, ...] = pickle.loads(_exactly(connection, size))
+    return told
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    """So many bytes; Ctrl-C is heard.
+
+    Raises:
+        EOFError: the other end was closed.
     """
-
-    def __init__(self, *, ahead: bool) -> None:
-        self.ahead = ahead
-        self._now: Interpreter | None = None
-        self._coming: Interpreter | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def next(self, *, more: bool) -> Interpreter:
-        """The next one; the one before it is ended.
-
-        Args:
-            more: another will be asked for.
-
-        Raises:
-            BodyError: it cannot be started.
-        """
-        with interrupts_held():
-            if self._now is not None:
-                self._now.end()
-            self._now, self._coming = self._coming, None
-            if self._now is None:
-                self._now = Interpreter()
-            if self.ahead and more:
-                with contextlib.suppress(BodyError):  # the next call starts it, or says why it cannot
-                    self._coming = Interpreter()
-                    self._coming.get_ready()
-            return self._now
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """End them, whatever they do; a second Ctrl-C waits until they have ended."""
-        with interrupts_held():
-            for one in (self._now, self._coming):
-                if one is not None:
-                    one.end()
+    data = bytearray()
+    while len(data) < size:
+        if select.select([connection], [], [], _TICK)[0]:
+            more = connection.recv(min(1 << 20, size - len(data)))
+            if not more:
+                raise EOFError
+            data += more
+    return bytes(data)
 
 
 # ---- process_runs ----------------------------------------------------------------------------------------------------
 # Timing the alternatives in fresh interpreters, one after the other: `compare_in_processes`.
 #
-# One process measures at a time. Where the code is timed at fewer threads than there are cores, the next interpreter
-# starts meanwhile; else it would take a core from a measurement (`tests/benchmarks/process_verdicts.py ahead`: on two
-# cores the distance of ratios and the width of their intervals stay as they are at one thread, and at two 8 of 20
-# comparisons lost their verdict, or all).
+# One process measures at a time, and the next starts when it has ended: it would take a core from a measurement.
 
 _EXPECTED = 3.0
 """Seconds of the first process, for the progress."""
@@ -478,22 +476,20 @@ class _Run:
 
     def _measure(self, sent: SentTask, storages: int | None) -> None:
         number = 0
-        with Interpreters(ahead=_may_start_ahead(self.task)) as those:
-            while (missing := self.asked - sum(map(self._counts, self.finished))) > 0 and number < self.asked + MORE:
-                number += 1
-                began = time.monotonic()
-                interpreter = those.next(more=missing > 1 and number < self.asked + MORE)
+        while self.asked > sum(map(self._counts, self.finished)) and number < self.asked + MORE:
+            number += 1
+            began = time.monotonic()
+            with Interpreter() as interpreter:
                 try:
                     with interrupts_let_through():
-                        parts = interpreter.measured(sent, storages, _Progress(self, number))
-                    self.finished[number] = parts
+                        self.finished[number] = interpreter.measured(sent, storages, _Progress(self, number))
                 except Died as died:
                     self._note_death(number, str(died))
                 except RaisedThere as there:
                     self._raise(there, number)
                 if number == 1 and (text := interpreter.printed()):
                     sys.stdout.write(text)
-                self.spent.append(time.monotonic() - began)
+            self.spent.append(time.monotonic() - began)
 
     def _counts(self, number: int) -> bool:
         """Whether all ratios of a process hold in themselves."""
@@ -567,14 +563,6 @@ class _Run:
             )
             doubts.insert(0, Doubt("fixed-addresses", text, "Run without `setarch -R` and `randomize_va_space=0`."))
         return replace(whole, warnings=doubts)
-
-
-def _may_start_ahead(task: Task) -> bool:
-    """Whether a core is left beside what is timed; a device's work may be disturbed by what starts beside it."""
-    import torch
-
-    most = max(task.plan.threads or (torch.get_num_threads(),))
-    return most < usable_cores() and (task.plan.device == "cpu" or not torch.accelerator.is_available())
 
 
 class _Progress:

@@ -36,7 +36,7 @@ from .point_run import LeftBySetup, TimedBlocks
 from .recorded_call import VALUE
 from .samples import Subject
 from .sweep import Point
-from .task import InputsRead, Task, given_names, own_inputs, unused_inputs
+from .task import InputsRead, Task, given_names, unused_inputs
 from .timed_loop import Block, BlockAround, Ended, compile_block
 from .watched_objects import WatchedObjects, others_of, reached_by
 from .work import Probe
@@ -65,7 +65,6 @@ class PythonBodies:
         self._began = {name: id(value) for name, value in self.names.items()}
         self._given = given_names(point, made)
         self._read = InputsRead(task, set(made))
-        self._own_inputs: dict[str, tuple[str, ...]] = {}
         self._left = LeftBySetup()
 
     @property
@@ -107,7 +106,6 @@ class PythonBodies:
         doubts = list(unused_inputs(self._given, task, blocks, called))
         self._read.note(names)
         by_name = {name: block.names for name, block in zip(task.bodies, blocks, strict=True)}
-        self._own_inputs = own_inputs(by_name, names, task.plan.baseline or next(iter(task.bodies)))
         copies = {label: held for variant in task.variants.values() for label, held in variant.copies.items()}
         objects = WatchedObjects(task.plan, used | copies.keys(), {**names, **copies} if copies else names, functions)
         objects.readers = _readers(by_name, names, home)
@@ -167,7 +165,7 @@ class PythonBodies:
         self._read.drop_changed(self.names)
 
     def facts(self, name: str) -> Mapping[str, Any]:
-        return {**self._read.of(name), "own_inputs": self._own_inputs.get(name, ())}
+        return self._read.of(name)
 
     def job(self, name: str, threads: int, counting: Counting) -> Job:
         from torchbench_magic.counting.count import Job

@@ -143,8 +143,8 @@ def _sweep(subjects: tuple[Subject, ...]) -> list[str] | None:
 MOST_BYTES = 4096
 """Of the whole. A comment may hold 65,536 characters; one that is read is shorter."""
 _ROWS = (200, 50, 24, 16, 12, 8, 6, 4, 2, 1)
-_DOUBTS = ((2, 400), (2, 200), (1, 200))
-"""How many doubts are kept, and characters of each, where room is short; the others are counted."""
+_DOUBTS = ((MOST_DOUBTS, 10**6), (2, 400), (2, 200), (1, 200))
+"""How many doubts are kept, and characters of each, the less the shorter the room is; the others are counted."""
 _LONGEST = 400  # characters of a sentence where room is short
 
 
@@ -157,36 +157,17 @@ def pull_request(comparison: Comparison, *, metric: str = "median", max_bytes: i
     most: Any = max_bytes
     if isinstance(most, bool) or not isinstance(most, int) or most < 1024:
         raise OptionError("max_bytes: give a whole number of at least 1024")
-    whole = document(comparison, metric=metric)
+    whole, doubts = document(comparison, metric=metric), doubt_lines(comparison)
     repeat = _repeat_markdown(repeat_cell(comparison))
-    text = ""
-    is_short = len(repeat.encode()) <= most // 2
-    for text in _forms(comparison, whole, (repeat,) if is_short else (repeat, _LEFT_OUT)):
+    repeat = repeat if len(repeat.encode()) <= most // 2 else _LEFT_OUT
+    table, text = whole.tables[0], ""
+    forms = [(_first(table, rows, whole), *few) for rows in _ROWS if rows <= 2 * len(table) for few in _DOUBTS]
+    for shown, many, longest in [*forms, (None, 1, _LONGEST)]:
+        few = tuple(_short(line, longest) for line in doubts[:many])
+        text = _rendered(comparison, whole, shown, few, repeat, len(doubts) - len(few))
         if len(text.encode()) <= most:
             return text
     return text.encode()[: most - 4].decode("utf-8", "ignore") + "…\n"
-
-
-def _forms(comparison: Comparison, whole: Document, cells: tuple[str, ...]) -> Iterator[str]:
-    """From all of it to the shortest.
-
-    Args:
-        cells: the cell that repeats it, and what stands in its place where it may be left out.
-    """
-    doubts = doubt_lines(comparison)
-    table = whole.tables[0]
-    for rows in _ROWS:
-        if rows <= 2 * len(table) or rows == _ROWS[-1]:
-            shown = _first(table, rows, whole)
-            few = doubts[:MOST_DOUBTS]
-            yield _rendered(comparison, whole, shown, few, cells[0], len(doubts) - len(few))
-            if len(table) <= rows or rows <= 12:
-                for cell in cells:
-                    for many, longest in _DOUBTS:
-                        few = tuple(_short(line, longest) for line in doubts[:many])
-                        yield _rendered(comparison, whole, shown, few, cell, len(doubts) - len(few))
-    one = tuple(_short(line) for line in doubts[:1])
-    yield _rendered(comparison, whole, None, one, cells[-1], len(doubts) - len(one))
 
 
 def _first(table: Table, rows: int, whole: Document) -> Table:

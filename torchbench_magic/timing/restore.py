@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import pickle
-import random
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from torchbench_magic.process.object_contents import ABSENT, asked, elements, has_values, is_module, is_tensor, shape_of
-from torchbench_magic.process.reach import dict_of
+from torchbench_magic.process.reach import dict_of, is_users_class
+from torchbench_magic.process.settings import generator_state
 from torchbench_magic.results import Doubt
+
+from .equality import is_compared_by_value, is_equal
 
 # ---- sparse_values ---------------------------------------------------------------------------------------------------
 # Values of sparse COO tensors: compared, and put back into the same tensor.
@@ -56,25 +62,59 @@ def put_entries(tensor: Any, copy: Any) -> None:
 
 
 # ---- array_copies ----------------------------------------------------------------------------------------------------
-# Copies of the numpy arrays that timed code reaches, from which their values are put back in place.
+# Copies of the numpy arrays, frames and images that timed code reaches, from which they are put back in place.
 #
-# Nobody counts the changes of an array, so its values are compared after the first calls and after the last block;
-# those that were found changed are put back before each block from then on.
+# Nobody counts their changes, so values are compared after the first calls and after the last block; those that were
+# found changed are put back before each block from then on.
 
 
 @dataclass
-class _Kept:
+class _KeptArray:
     label: str
-    array: Any
+    value: Any
     copy: Any
     is_changed: bool = False
 
+    def is_same(self) -> bool:
+        return _same(self.value, self.copy)
+
+    def put(self) -> None:
+        """ValueError where it has another shape or dtype, or is read-only."""
+        if self.value.shape != self.copy.shape or self.value.dtype != self.copy.dtype:
+            raise ValueError(f"{self.label} has another shape or dtype")
+        self.value[...] = self.copy
+
+
+class _KeptFrame(_KeptArray):
+    """Of an object of a library that has values and keeps them in its attributes, as those of pandas do: it gets those
+    of a copy, whatever shape it has now."""
+
+    def is_same(self) -> bool:
+        return is_equal(self.value, self.copy)
+
+    def put(self) -> None:
+        attributes = vars(deepcopy(self.copy))
+        vars(self.value).clear()
+        vars(self.value).update(attributes)
+
+
+def _kept(label: str, value: Any) -> _KeptArray | None:
+    """A copy of what has values; None of what has none, or cannot be copied."""
+    kind = type(value)
+    if kind is np.ndarray:
+        return _KeptArray(label, value, value.copy())
+    if is_users_class(kind) or not is_compared_by_value(kind) or type(dict_of(value)) is not dict:
+        return None
+    with contextlib.suppress(Exception):  # whatever its library says
+        return _KeptFrame(label, value, deepcopy(value))
+    return None
+
 
 class ArrayCopies:
-    """The values of arrays as they are now.
+    """The values of arrays, frames and images as they are now.
 
     Args:
-        roots: (label, object); those that are arrays are kept, each once.
+        roots: (label, object); those that are such are kept, each once.
 
     Attributes:
         late: labels of those that were found changed only at the end.
@@ -84,10 +124,8 @@ class ArrayCopies:
     def __init__(self, roots: Iterable[tuple[str, Any]]) -> None:
         self.late: list[str] = []
         self.unrestored: list[str] = []
-        kind = getattr(sys.modules.get("numpy"), "ndarray", None)
-        found = [(label, value) for label, value in roots if kind is not None and type(value) is kind]
-        arrays = {id(value): (label, value) for label, value in reversed(found)}
-        self._kept = [_Kept(label, array, array.copy()) for label, array in arrays.values()]
+        once = {id(value): (label, value) for label, value in reversed([*roots])}
+        self._kept = [kept for one in once.values() if (kept := _kept(*one)) is not None]
 
     def restore(self) -> None:
         """Put back those that are known to change."""
@@ -99,7 +137,7 @@ class ArrayCopies:
         """Put back all that changed."""
         self.restore()
         for kept in self._kept:
-            if not kept.is_changed and not _same(kept.array, kept.copy):
+            if not kept.is_changed and not kept.is_same():
                 kept.is_changed = True
                 self._put(kept)
                 if is_last and kept.label not in self.unrestored:
@@ -107,15 +145,13 @@ class ArrayCopies:
 
     def changed(self) -> dict[str, tuple[Any, Any]]:
         """Label -> (before, now) of those that are not as they were."""
-        return {kept.label: (kept.copy, kept.array) for kept in self._kept if not _same(kept.array, kept.copy)}
+        return {kept.label: (kept.copy, kept.value) for kept in self._kept if not kept.is_same()}
 
-    def _put(self, kept: _Kept) -> None:
+    def _put(self, kept: _KeptArray) -> None:
         try:
-            if kept.array.shape != kept.copy.shape or kept.array.dtype != kept.copy.dtype:
-                raise ValueError(f"{kept.label} has another shape or dtype")
-            kept.array[...] = kept.copy
+            kept.put()
         except ValueError:  # numpy's own for what is read-only
-            if not _same(kept.array, kept.copy) and kept.label not in self.unrestored:
+            if not kept.is_same() and kept.label not in self.unrestored:
                 self.unrestored.append(kept.label)
 
 
@@ -170,21 +206,6 @@ class GeneratorCopies:
     def have_drawn(self) -> bool:
         """Whether one of them was found drawn from."""
         return any(kept.has_drawn for kept in self._kept)
-
-
-def generator_state(value: Any) -> tuple[Callable[[], Any], Callable[[Any], object]] | None:
-    """(reads the state, puts it) of a generator that is no whole process's; None for whatever else."""
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy.random")
-    if torch is not None and type(value) is torch.Generator and value is not torch.default_generator:
-        return value.get_state, value.set_state
-    if numpy is not None and type(value) is numpy.Generator:
-        own = value.bit_generator
-        return lambda: own.state, lambda state: setattr(own, "state", state)
-    if numpy is not None and type(value) is numpy.RandomState and value is not numpy.mtrand._rand:
-        return value.get_state, value.set_state
-    if type(value) is random.Random and value is not random._inst:
-        return value.getstate, value.setstate
-    return None
 
 
 def _bytes(state: Any) -> bytes:

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -63,16 +63,7 @@ class Trial:
 # ---- compile_costs ---------------------------------------------------------------------------------------------------
 # What ``torch.compile`` cost an alternative, and the calls after which that has paid.
 
-COMPILE_COLUMNS = ("compile_time", "break_even")
-
-
-class _Compiled(Protocol):
-    """What a `Subject` knows of compiling."""
-
-    @property
-    def compile_time(self) -> float: ...
-    @property
-    def fell_back(self) -> str: ...
+_TRIED = ("result", "max_difference")
 
 
 def calls_to_pay(compile_seconds: float, baseline_seconds: float, seconds: float) -> float:
@@ -83,28 +74,6 @@ def calls_to_pay(compile_seconds: float, baseline_seconds: float, seconds: float
     """
     saved = baseline_seconds - seconds
     return float(math.ceil(compile_seconds / saved)) if compile_seconds >= 0 and saved > 0 else math.nan
-
-
-def with_compile_times(
-    records: Sequence[Mapping[str, Any]], subjects: Sequence[_Compiled], base_row: Callable[[int], int | None]
-) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """The rows with what compiling took, and the columns that they have besides: none where nothing was compiled.
-
-    ``compile_time`` is in seconds, NaN where nothing was compiled; ``break_even`` are the calls after which that has
-    paid against the baseline, NaN where the verdict is not ``faster`` or the compiler gave it up. What a row has
-    already stays.
-    """
-    if not any(subject.compile_time >= 0 for subject in subjects):
-        return [dict(record) for record in records], ()
-    rows = []
-    for at, (record, subject) in enumerate(zip(records, subjects, strict=True)):
-        base, paid = base_row(at), math.nan
-        if base is not None and str(record["verdict"]) == "faster" and not subject.fell_back:
-            paid = calls_to_pay(subject.compile_time, records[base]["median"], record["median"])
-        made = {"compile_time": subject.compile_time, "break_even": paid}
-        known = {name: record[name] for name in made if name in record and not math.isnan(record[name])}
-        rows.append({**record, **made, **known})
-    return rows, COMPILE_COLUMNS
 
 
 # ---- subject ---------------------------------------------------------------------------------------------------------
@@ -146,7 +115,6 @@ class Subject:
         compiled_in_samples: how often it compiled while it was timed.
         recompiled: why, in words, each reason once.
         fell_back: why something of it was not compiled any more, in words; empty where all was, or nothing.
-        own_inputs: tensors and arrays that it reads where the baseline reads one as large in other memory.
         place: the engine that measured it; None for this process, or its fresh interpreters.
         trial: what a lever was seen to do besides; None where none was tried.
     """
@@ -178,7 +146,6 @@ class Subject:
     contention: Contention | None = None
     state: tuple[str, ...] = ()
     used_up: tuple[tuple[str, str], ...] = ()
-    own_inputs: tuple[str, ...] = ()
     place: EnginePlace | None = None
     trial: Trial | None = None
     compile_time: float = math.nan
@@ -313,9 +280,6 @@ def blocks_of(samples: pd.DataFrame, measurements: int, clock: str) -> list[Bloc
 _IDENTITY = ("label", "sub_label", "description", "env", "num_threads", "device")
 
 
-_TRIED = ("result", "max_difference", "compile_time", "break_even")
-
-
 def are_tried(subjects: Iterable[Subject]) -> bool:
     """Whether levers were tried."""
     return any(subject.trial is not None for subject in subjects)
@@ -328,11 +292,11 @@ def are_speeds(verdicts: Iterable[object]) -> bool:
     return "faster" in words or "slower" not in words
 
 
-def frame_columns(axes: Sequence[str], subjects: Iterable[Subject] = ()) -> list[str]:
+def frame_columns(axes: Sequence[str]) -> list[str]:
     """Names of the columns of ``Comparison.frame``, in order."""
     times = ["median", "iqr", "mean", "cpu_clock_median", "samples", "number_per_run"]
     judged = ["ratio", "ratio_low", "ratio_high", "verdict", "method", "instructions", "instructions_ratio"]
-    return [*_IDENTITY, *axes, *times, *judged, *(_TRIED if are_tried(subjects) else ())]
+    return [*_IDENTITY, *axes, *times, *judged]
 
 
 def seen(subject: Subject, rows: Blocks, times: Floats) -> dict[str, Any]:
@@ -367,23 +331,29 @@ def ratio_cells(ratio: float, low: float, high: float, verdict: str | None, meth
     }
 
 
-def with_trials(
-    records: list[dict[str, Any]], subjects: Sequence[Subject], base_row: Callable[[int], int | None]
-) -> list[dict[str, Any]]:
-    """The rows with what was seen of each lever: result, largest difference, compile time in seconds, calls until that
-    has paid (of what is faster). As they are where none was tried."""
-    if not are_tried(subjects):
-        return records
+def with_compiling(
+    records: Sequence[Mapping[str, Any]], subjects: Sequence[Subject], base_row: Callable[[int], int | None]
+) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """The rows with what was seen of each lever and what compiling took, and the columns that they have besides: none
+    where nothing was tried or compiled.
+
+    ``compile_time`` is in seconds, NaN where nothing was compiled; ``break_even`` are the calls after which that has
+    paid against the baseline, NaN where the verdict is not ``faster`` or the compiler gave it up.
+    """
+    tried = are_tried(subjects)
+    if not tried and not any(subject.compile_time >= 0 for subject in subjects):
+        return [dict(record) for record in records], ()
     rows = []
     for at, (record, subject) in enumerate(zip(records, subjects, strict=True)):
         trial = subject.trial if subject.trial is not None else Trial()
-        base = base_row(at)
-        paid = math.nan
-        if base is not None and isinstance(record["verdict"], str) and record["verdict"] == "faster":
-            paid = calls_to_pay(trial.compile_time, records[base]["median"], record["median"])
-        values = (trial.result or pd.NA, trial.max_difference, trial.compile_time, paid)
-        rows.append({**record, **dict(zip(_TRIED, values, strict=True))})
-    return rows
+        is_trials = trial.compile_time >= 0
+        took = trial.compile_time if is_trials else subject.compile_time
+        base, paid = base_row(at), math.nan
+        if base is not None and str(record["verdict"]) == "faster" and (is_trials or not subject.fell_back):
+            paid = calls_to_pay(took, records[base]["median"], record["median"])
+        known = (trial.result or pd.NA, trial.max_difference) if tried else ()
+        rows.append({**record, **dict(zip(_TRIED, known, strict=False)), "compile_time": took, "break_even": paid})
+    return rows, (*(_TRIED if tried else ()), "compile_time", "break_even")
 
 
 def detail(subject: Subject, rows: Blocks, times: Floats, repeats: Range | None) -> dict[str, Any]:

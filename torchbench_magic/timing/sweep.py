@@ -34,14 +34,12 @@ class Point:
             point is measured, and drop what it gave afterwards: a fuzzed point holds no tensors until then.
         axes: (name, value) of each sweep axis; values are plain (numbers, text, tuples of them), never tensors.
         sub_label: how the point is called in tables.
-        marks: what is special about its inputs, such as ``x discontiguous``; said in ``sub_label`` too.
         drawn: a fuzzer draws its inputs.
     """
 
     make: Callable[[], Mapping[str, Any]]
     axes: tuple[tuple[str, object], ...] = ()
     sub_label: str | None = None
-    marks: tuple[str, ...] = ()
     drawn: bool = False
 
 

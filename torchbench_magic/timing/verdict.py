@@ -131,7 +131,7 @@ CAUSES: Mapping[str, Cause] = {
     "unlike-blocks": Cause(
         "the warm-up was disturbed", "Measure again, or set the same number of calls for all (`-n N -r R`)."
     ),
-    # `process_ratios`: too few are left for an interval [how many, of how many]
+    # `process_ratios`: too few are left for an interval [how many, how many it needs]
     "few-processes": Cause(
         "too few processes gave a ratio", "Measure again on a quieter machine, or in more processes (`--processes N`)."
     ),

@@ -9,15 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from torchbench_magic import units
 from torchbench_magic.process.contention import Contention, machine_doubts, mean_over, oversubscribed_text
 from torchbench_magic.results import Doubt
 
 from .comparison import Comparison
-from .intervals import ALPHA
-from .process_ratios import FEW_NS, FEWEST, SPREAD, assumes_normal, least_processes
+from .process_ratios import FEW_NS, SPREAD
 from .samples import Subject, are_speeds, wall_over_cpu
 from .used_up import doubts_of_subjects
 from .verdict import CAUSES, VERDICTS, Void
@@ -39,14 +37,6 @@ def row_name(made: Comparison, i: int) -> str:
         name = f"{name} on {subject.place.name}"
     several = len({s.num_threads for s in made.subjects}) > 1
     return f"{name} ({subject.num_threads} thread{'s' if subject.num_threads > 1 else ''})" if several else name
-
-
-def point_name(made: Comparison, i: int) -> str:
-    """A row's name with its point, where there are several."""
-    subject = made.subjects[i]
-    at = ", ".join(f"{name}={value}" for name, value in subject.axes) or subject.sub_label or ""
-    several = len({(s.axes, s.sub_label) for s in made.subjects}) > 1
-    return f"{row_name(made, i)} at {at}" if several and at else row_name(made, i)
 
 
 def row_names(made: Comparison, rows: Sequence[int]) -> str:
@@ -125,7 +115,7 @@ def _why(made: Comparison, void: Void) -> str:
             " starting a block weighs differently on the two."
         )
     if void.cause == "few-processes":
-        return f"only {low:.0f} of {high:.0f} processes gave a usable ratio."
+        return f"{low:.0f} processes with a usable ratio are too few, at least {high:.0f} are needed."
     if void.cause == "few-rounds":
         return _few_rounds(made, void)
     if void.cause != "unsteady":
@@ -275,17 +265,11 @@ def in_this_kernel(made: Comparison) -> Iterator[Doubt]:
         f"{row_names(made, rows)}: the difference may hold in this session only; memory addresses alone change a"
         f" ratio by up to {SPREAD * 100:.0f} %, or a call by {FEW_NS * 1e9:.0f} ns, rarely by more."
     )
-    for row in rows:
-        if own := made.subjects[row].own_inputs:
-            those = " and ".join(f"`{name}`" for name in own)
-            text += f" {row_name(made, row)} reads its own {those}: let it read the tensors that"
-            text += f" {row_name(made, made.base_row(row) or 0)} reads."
     yield Doubt("this-kernel", text, "To decide, measure in several processes: `--processes`.", {"rows": list(rows)})
 
 
 def of_processes(made: Comparison) -> Iterator[Doubt]:
-    """The doubts of the rows that several processes measured."""
-    rows = [row for row in range(len(made.subjects)) if made.ratio_by_process(row)]
+    """That ratios of some processes were dropped."""
     void = [(row, process, cause) for row, process, cause in made.void_processes if made.is_over_processes(row)]
     if void:
         causes = [CAUSES[cause].said for cause, _ in Counter(cause for _, _, cause in void).most_common()]
@@ -294,20 +278,6 @@ def of_processes(made: Comparison) -> Iterator[Doubt]:
         text = f"The ratio of {row_names(made, concerned)} was dropped in {processes}: {', '.join(causes)}."
         text += " Up to two more processes replaced them."
         yield Doubt("void-process", text, "", {"rows": concerned, "processes": left})
-    few = [row for row in rows if len(made.ratio_by_process(row)) >= FEWEST and _assumes(made, row)]
-    if few:
-        counts = max(len(made.ratio_by_process(row)) for row in few)
-        text = f"{counts} processes: the interval assumes that their ratios are normally distributed."
-        need = least_processes(_comparisons(made))
-        yield Doubt("normal-processes", text, f"{need} need no such assumption (`--processes {need}`).", {"rows": few})
-
-
-def _comparisons(made: Comparison) -> int:
-    return max(made.family, 1)
-
-
-def _assumes(made: Comparison, row: int) -> bool:
-    return assumes_normal(len(made.ratio_by_process(row)), ALPHA / _comparisons(made))
 
 
 def compiled_meanwhile(made: Comparison) -> Iterator[Doubt]:
@@ -346,7 +316,6 @@ FAULT_SECONDS = 0.25e-6
 """A minor fault costs 0.2 us and more (zeroing a page included)."""
 GONE = 0.1e-9
 """Seconds a call below which a C++ statement was compiled to nothing: a loop around anything takes a clock cycle."""
-_MOST_BY_CPU = 3
 _COMPARE = "To choose between alternatives, compare them in one %%timer cell."
 EXPLAINED = 0.5
 """Share of the time without processor that waiting for a core must explain for the machine to be called busy: a
@@ -493,7 +462,6 @@ def _busy(made: Comparison) -> Iterator[Doubt]:
     what = f"Busy machine: {', '.join(why)}."
     if compared:
         yield Doubt("busy", f"{what} Absolute times are unreliable.", still_valid(made), facts)
-        yield from _by_cpu_clock(made)
     else:
         yield Doubt("busy", what, _COMPARE, facts)
 
@@ -524,45 +492,6 @@ def _sleeps(made: Comparison, i: int) -> bool:
     if seen is None or not _lacks_processor(made, i):
         return False
     return seen.waiting < EXPLAINED * (1 - 1 / wall_over_cpu(made._blocks[i]))
-
-
-def _by_cpu_clock(made: Comparison) -> Iterator[Doubt]:
-    """The same ratios by processor time, a second opinion where the work is all on the CPU, on one thread: that of
-    other threads is booked by the kernel's tick, every few milliseconds, and a block does not know its own."""
-    if made.clock != "wall" or any(s.device != "cpu" or s.num_threads > 1 for s in made.subjects):
-        return
-    if any(_sleeps(made, i) for i in range(len(made.subjects))):
-        return  # what it waits for is no processor time
-    frame = replace(made, clock="cpu").frame
-    rows = frame[frame["verdict"].notna() & (frame["verdict"] != "baseline") & frame["ratio_low"].gt(0)]
-    rows = rows[np.isfinite(rows["ratio_high"])]
-    if rows.empty:
-        return
-    by_wall = made.frame.loc[rows.index]
-    others = rows[rows["verdict"] != by_wall["verdict"]]
-    same = len(rows) - len(others)
-    if same > 1 and others.empty:
-        apart = float((rows["ratio"] / by_wall["ratio"]).map(lambda ratio: max(ratio, 1 / ratio) - 1).max())
-        all_of_them, most = "both" if same == 2 else f"all {same}", units.percent(apart)
-        most = f"less than {most[1:]}" if most.startswith("<") else f"at most {most}"
-        text = f"By CPU time, {all_of_them} verdicts are the same; the ratios differ by {most} %."
-    else:
-        text = _said_by_cpu(made, others if same > 1 else rows, same if same > 1 else 0)
-    yield Doubt("cpu-clock", text, "", {"rows": list(rows.index)})
-
-
-def _said_by_cpu(made: Comparison, rows: pd.DataFrame, same: int) -> str:
-    """The first ``rows`` with their ratios by processor time; ``same``: how many others have the verdict they had."""
-    in_speeds = are_speeds(row["verdict"] for row in made._rows)
-    said = []
-    for i, *ends in rows[["ratio", "ratio_low", "ratio_high"]].head(_MOST_BY_CPU).itertuples():
-        ratio, low, high = (1 / ends[0], 1 / ends[2], 1 / ends[1]) if in_speeds else ends
-        said.append(f"{point_name(made, i)} {units.ratio(ratio, low, high)} ({units.interval(low, high)})")
-    if len(rows) > len(said):
-        said.append(f"{len(rows) - len(said)} more")
-    if same:
-        said.append(f"the other {same} verdicts are the same")
-    return f"By CPU time, the ratios (times as {'fast' if in_speeds else 'long'}) are: {'; '.join(said)}."
 
 
 def _machine(made: Comparison) -> Iterator[Doubt]:

@@ -63,11 +63,14 @@ NOISE, COLD = 2e-5, 5e-5
 for at most."""
 SHORT, TURNS = 2e-6, 20
 """Seconds that are not told apart by the shortest of so many calls."""
+LEAST, STEADY = 6, 0.85
+"""Turns of calls that are far apart, however long they take; share of them in which the same one is slower."""
 FAR = 20.0
 """Times as long, by the time alone, as is no chance."""
 _LARGE = 1e15
 """A number that is not shown any more."""
 PUT_BACK, GROWN = "put-back", "grown"
+_FROM_STATES = "a call takes {} from the state that setup left, and {} from the present one"
 _DID_MORE = "The first call{} did more than later ones, or other work"
 LONG = 0.5
 """Seconds of a call from which on none is made only to look."""
@@ -144,7 +147,7 @@ class Probe:
         self.block, self._code, self._clock, self._before, self._is_alone = block, code, clock, before, is_alone
         self._namespace = code.replicas[0].__globals__
         self._works: list[Work] = []
-        self._plain = 0
+        self._plain, self._timed = 0, 0.0
         self._early = "second"  # which call the first of the later recorded ones is
         self.calls = -1
         self.long = LONG
@@ -234,6 +237,7 @@ class Probe:
         self,
         plain: int,
         in_a_row: int,
+        usual: float = 0.0,
         without: Sequence[Any] = (),
         copied: Callable[[], Callable[[], object]] | None = None,
     ) -> Steps[None]:
@@ -241,10 +245,11 @@ class Probe:
 
         Args:
             in_a_row: of those, before others were called.
+            usual: seconds of one of them; 0 where that is not known.
             without: tensors that have no gradient here, and one after calls of another alternative.
             copied: copies the state of tensors and optimizers; gives what puts it back.
         """
-        self._plain = plain
+        self._plain, self._timed = plain, usual
         is_open = self.finding is None or not self.finding.voids  # a doubt may become more
         if is_open and self.failed is None:
             yield from self._calls_in_front(in_a_row // 2)  # as a timed call has on average
@@ -292,6 +297,8 @@ class Probe:
             found = None  # chance: the work of a call is not always the same
         if not (found and found.voids) and self._before is None and (len(self._works) < 4 or self._moving):
             found = (yield from self._by_test()) or found
+        if not (found and found.voids) and self._before is None:
+            found = (yield from self._by_values()) or found
         found = found or (yield from self._by_what_is_left())
         return found or self._by_time() or (yield from self._by_waiting())
 
@@ -324,6 +331,21 @@ class Probe:
         counted = {k: [n for n in map(extent, seen[k]) if n is not None] for k in seen}
         apart = {k: n for k, n in counted.items() if len(n) == len(self._later) and n[0] != n[1]}
         return [k for k, n in apart.items() if n in (sorted(n), sorted(n, reverse=True))]
+
+    @property
+    def _changed(self) -> list[str]:
+        """Labels of tensors and arrays that hold other values than setup's before the last call, where an earlier call
+        took another time: values that differ are no sign by themselves."""
+        if len(self._later) < 3:
+            return []
+        was, last = self._by_setup, self._later[-1]
+        late = [last.cpu, *([self._timed] if self._timed else [])]  # a single call may have been held up
+        pairs = [sorted((work.cpu, each)) for work in self._works[:-1] for each in late]
+        if not any(high > MORE * low and high - low > NOISE for low, high in pairs):
+            return []
+        arrays = {k: one for k, one in last.before.items() if isinstance(one.size, tuple) and k in was}
+        changed = [k for k, one in arrays.items() if was[k].digest != one.digest]
+        return sorted(changed, key=lambda k: math.prod(arrays[k].size[:-1]))  # what decides is small, most times
 
     def _turns(self, label: str, call: Work) -> bool:
         """Whether what moved from call to call moves the other way in another one, or is gone."""
@@ -454,12 +476,34 @@ class Probe:
 
         if not settled and (yield from self._happens_again(turns)):
             return None  # as the places of a ring, or a counter that decides what is done now and then
-        text = (
-            f"a call takes {seconds_text(before)} from the state that setup left, and {seconds_text(present)} from the"
-            f" present one"
-        )
-        text += f"; {lost}" if share > 0.05 else self._cause(moving or settled)
-        return Finding("more" if rises else "less" if before > present else "other", text)
+        cause = f"; {lost}" if share > 0.05 else self._cause(moving or settled)
+        how = "more" if rises else "less" if before > present else "other"
+        return Finding(how, f"{_FROM_STATES.format(*map(seconds_text, pair))}{cause}")
+
+    def _by_values(self) -> Steps[Finding | None]:
+        """Whether the values of tensors and arrays decide how much is done: those of setup, and no other state of it,
+        are put to the test."""
+        changed = self._changed
+        put_backs = self._kept.put_backs(changed, self._reach()) if changed else None
+        if put_backs is None or self._works[-1].wall > self.long:
+            return None
+        if (pair := (yield from self._timed_from(put_backs))) is None or max(pair) <= ONCE * min(pair):
+            return None
+        before, present = pair
+        between = math.sqrt(before * present)
+        ran = [(work.lines, work.operators) for work in (self._first, self._later[-1])]
+
+        def is_as_setup(call: Work) -> bool:
+            if ran[0] != ran[1] == (call.lines, call.operators):
+                return False  # however long it took
+            return (call.took > between) is (before > present)
+
+        if (yield from self._happens_again(is_as_setup)):
+            return None  # chance, as of data that are drawn anew
+        names = list(dict.fromkeys(map(named, changed)))
+        those = f"{', '.join(names[:3])}{' and more' * (len(names) > 3)} changed"
+        how = "less" if before > present else "other"
+        return Finding(how, f"{_FROM_STATES.format(*map(seconds_text, pair))}; {those}")
 
     @property
     def _names(self) -> dict[str, Any]:
@@ -472,14 +516,34 @@ class Probe:
             return None
         bind = cast(dict[str, Any], self._code.kept).update
         states = partial(bind, left), partial(bind, dict(self._names))
-        if (pair := (yield from self._timed_from(states))) is None:
-            return None
-        on, anew = pair
-        if max(pair) <= (MORE if on > anew else ONCE) * min(pair):
-            return None
-        names = " and ".join(f"`{name}`" for name in sorted(left)[:3])
-        times = f"{seconds_text(anew)} a call, and {seconds_text(on)} one that goes on from what it leaves"
-        return Finding(PUT_BACK, f"{names} put back before each call: {times}")
+        names = f"{' and '.join(f'`{name}`' for name in sorted(left)[:3])} put back before each call"
+        if pair := (yield from self._timed_from(states)):
+            on, anew = pair
+            if max(pair) > (MORE if on > anew else ONCE) * min(pair):
+                times = f"{seconds_text(anew)} a call, and {seconds_text(on)} one that goes on from what it leaves"
+                return Finding(PUT_BACK, f"{names}: {times}")
+        if found := (yield from self._that_go_on(left, bind)):
+            return Finding(PUT_BACK, f"{names}: {found}")
+        return None
+
+    def _that_go_on(self, left: dict[str, Any], bind: Callable[[dict[str, Any]], None]) -> Steps[str]:
+        """What one of some calls that go on from each other did beside the work of a timed one, as every fourth step of
+        an optimizer that waits for gradients to accumulate; empty where none did."""
+        timed, names = self._works[-1], dict(self._names)
+        try:
+            for _ in range(AGAIN if timed.wall <= self.long / 10 else 0):
+                bind(left)
+                reading = yield from self.recorded(is_tried=True)
+                call = self._works.pop()
+                if reading == FAILED:
+                    break
+                share, text = lacks(call, timed, ("a call that goes on from others", "those that are timed"))
+                if share >= LOST:
+                    return text
+                left = call.left
+        finally:
+            bind(names)
+        return ""
 
     def _by_gradients(
         self, without: Sequence[Any], copied: Callable[[], Callable[[], object]] | None
@@ -511,8 +575,9 @@ class Probe:
 
     def _grown(self) -> Finding | None:
         """What holds most of all that grew with every call, as lists do that keep results, or tensors of a cache; else
-        a number of the user's that each call moved on."""
-        now, moving = [work.before for work in self._later], self._moving
+        a number of the user's that each call moved on. Nothing that a library's object has for itself."""
+        now, reached = [work.before for work in self._later], self._reach()
+        moving = [k for k in self._moving if "._" not in k or (k in reached and reached[k].is_own)]
         own = [k for k in moving if now[0][k].kind in GROWING]
         grown = {k: n for k in own if type(n := now[-1][k].size) is int and n > now[0][k].size}
         if grown:
@@ -525,7 +590,7 @@ class Probe:
             most = max(larger, key=lambda k: larger[k])
             sizes = " to ".join(_shape(one[most].size) for one in (now[0], now[-1]))
             return Finding(GROWN, f"{named(most)} grew from {sizes}")
-        reached, was = self._reach(), self._first.before
+        was = self._first.before
         for k in moving:
             is_own = k in reached and reached[k].is_own
             if is_own and k in was and is_number(now[-1][k]) and abs(now[-1][k].digest) < _LARGE:
@@ -536,7 +601,8 @@ class Probe:
     def _timed_from(self, states: Sequence[Callable[[], None]]) -> Steps[tuple[float, float] | None]:
         """Seconds of a call from each of two states, in turns, the shortest of three; of more turns where they are
         short, or far apart: beside busy processes most calls of several threads wait for each other, and a few may all
-        be such by chance. None where a call raised, or where the two are not told apart."""
+        be such by chance. None where a call raised, or where the two are not told apart: that the same one is slower
+        in as many turns is chance in one of 380 tests of `TURNS`, one of 32 of `LEAST`."""
         times: tuple[list[float], list[float]] = ([], [])
         few = 3 if self._first.cpu < self.long / 5 else 2
         spent = 0.0
@@ -544,7 +610,7 @@ class Probe:
             for turn in range(TURNS):
                 if turn >= few:
                     low, high = sorted(map(min, times))
-                    if not (SHORT < high - low <= NOISE or (high > MORE * low and spent < self.long)):
+                    if not (SHORT < high - low <= NOISE or (high > MORE * low and (turn < LEAST or spent < self.long))):
                         break
                 for put_back, into in zip(states, times, strict=True):
                     put_back()
@@ -558,6 +624,9 @@ class Probe:
         finally:
             states[-1]()
         pair = min(times[0]), min(times[1])
+        slower = [(a > b) is (pair[0] > pair[1]) for a, b in zip(*times, strict=True)]
+        if sum(slower) < STEADY * len(slower):
+            return None
         return pair if abs(pair[0] - pair[1]) > (SHORT if len(times[0]) == TURNS else NOISE) else None
 
     def _by_what_is_left(self) -> Steps[Finding | None]:

@@ -68,7 +68,7 @@ CASES = [
         """
 ratio = second.frame["median"][0] / first.frame["median"][0]
 text = " ".join(outputs[-1].split())
-told = "since the stored run differs: os.environ['SIZE'] was '10', is '10000'" in text
+told = "since the stored run differs: os.environ holds other values" in text
 outcome = "right" if ratio > 20 and told else "wrong"
 shows = f"{ratio:.3g} times the first time (true: over 100)"
 """,

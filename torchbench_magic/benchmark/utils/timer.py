@@ -1,26 +1,22 @@
-"""``torch.utils.benchmark.utils.timer`` with a `Timer` that counts in a second and compiles what was written."""
+"""``torch.utils.benchmark.utils.timer`` with a `Timer` that counts in a second."""
 
 from __future__ import annotations
 
 import timeit
 import warnings
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from torch.utils.benchmark.utils import timer as torch_timer
 from torch.utils.benchmark.utils.timer import Language, timer
 
 from torchbench_magic.benchmark import timer_parts
-from torchbench_magic.benchmark.timer_parts import CPPTimer, ExactTimer, check_calls, check_seconds, check_threads
+from torchbench_magic.benchmark.timer_parts import CPPTimer, check_calls, check_threads
 from torchbench_magic.counting import client_requests
-from torchbench_magic.counting.client import starting_meanwhile
 from torchbench_magic.counting.count import Job, LibraryJob
-from torchbench_magic.process.interrupts import HeardProgress
-from torchbench_magic.timing.plan import Processes
 
 if TYPE_CHECKING:
-    from torchbench_magic.timing.comparison import Comparison
+    pass
 
 __all__ = ["Timer", "timer", "Language"]
 
@@ -37,8 +33,7 @@ class Timer(torch_timer.Timer):
     otherwise), and counts its instructions under Callgrind. Nothing is subtracted from the times.
 
     Args:
-        stmt: the statement, run in a loop. It is compiled as it was written: strings of several lines stay as they
-            are, and a name of ``globals`` that the statement binds starts each call as it was (objects do not).
+        stmt: the statement, run in a loop.
         setup: runs before every block of calls. Names that it binds go on from call to call within a block.
         global_setup: C++ only: code at the top of the file.
         timer: a function that returns seconds, or the name of a clock: ``"wall"`` (the default: accelerators are
@@ -70,58 +65,12 @@ class Timer(torch_timer.Timer):
         language: Language | str = Language.PYTHON,
     ) -> None:
         check_threads(num_threads)
-        self._written = (stmt, setup)
-        self._clock = timer
-        is_python = language in (Language.PYTHON, "py", "python")
-        if is_python and self._timer_cls is timeit.Timer:  # whoever swaps the class gets what torch would hand it
-            self._timer_cls = partial(ExactTimer, written=self._written)  # type: ignore[assignment]
         names = (label, sub_label, description, env)
-        super().__init__(
-            stmt, setup, global_setup, timer_parts.clock_of(timer), globals, *names, num_threads, language
-        )
-        self.__dict__.pop("_timer_cls", None)
+        super().__init__(stmt, setup, global_setup, timer_parts.clock_of(timer), globals, *names, num_threads, language)
         if self._language is Language.CPP:
             spec = self._task_spec
             self._timer = CPPTimer(spec.stmt, spec.setup, spec.global_setup, timeit.default_timer, {})
             self._timer.clock = "cpu" if timer == "cpu" else "wall"
-
-    def timeit(self, number: int = 1000000) -> Any:
-        """A ``Measurement`` of one block of ``number`` calls; see torch's.
-
-        Raises:
-            OptionError: ``number`` is no whole number from 1 on.
-        """
-        check_calls(number)
-        return super().timeit(number)
-
-    def blocked_autorange(
-        self, callback: Callable[[int, float], NoReturn] | None = None, min_run_time: float = 0.2
-    ) -> Any:
-        """A ``Measurement`` of blocks until ``min_run_time`` seconds are spent; see torch's.
-
-        Raises:
-            OptionError: seconds that are no number from 0 on.
-        """
-        check_seconds(min_run_time=min_run_time)
-        return super().blocked_autorange(callback, min_run_time)
-
-    def adaptive_autorange(
-        self,
-        threshold: float = 0.1,
-        *,
-        min_run_time: float = 0.01,
-        max_run_time: float = 10.0,
-        callback: Callable[[int, float], NoReturn] | None = None,
-    ) -> Any:
-        """A ``Measurement`` of blocks until IQR / median is below ``threshold``; see torch's.
-
-        Raises:
-            OptionError: seconds or a threshold that are no number from 0 on.
-        """
-        check_seconds(threshold=threshold, min_run_time=min_run_time, max_run_time=max_run_time)
-        return super().adaptive_autorange(
-            threshold, min_run_time=min_run_time, max_run_time=max_run_time, callback=callback
-        )
 
     def collect_callgrind(
         self,
@@ -164,15 +113,13 @@ class Timer(torch_timer.Timer):
             return super().collect_callgrind(
                 number, repeats=repeats, collect_baseline=collect_baseline, retain_out_file=retain_out_file
             )
-        if isinstance(self._timer, CPPTimer):
-            self._timer.compiled(partial(starting_meanwhile, HeardProgress()))
         self._timeit(1)  # a faulty statement is told here, not by the counting process
         threads, is_cpp = self._task_spec.num_threads, self._language is Language.CPP
         job: Job | LibraryJob
         if isinstance(self._timer, CPPTimer):
             job = LibraryJob(str(self._timer.compiled().library), number, threads)
         else:
-            job = timer_parts.python_job(self._written, self._globals, number, threads)
+            job = timer_parts.python_job(self._task_spec, self._globals, number)
         found = timer_parts.collect_callgrind(
             self._task_spec,
             job,
@@ -181,46 +128,3 @@ class Timer(torch_timer.Timer):
             retain_out_file=retain_out_file,
         )
         return found[0] if repeats is None else found
-
-    @staticmethod
-    def compare(
-        timers: Sequence[Timer],
-        *,
-        min_run_time: float = 0.2,
-        max_run_time: float | None = None,
-        baseline: str | None = None,
-        margin: float = 0.01,
-        seed: int | None = None,
-        processes: Processes | None = None,
-    ) -> Comparison:
-        """Measure timers against each other in adjacent short blocks, in random order.
-
-        Two medians taken one after the other differ by what the machine did in between; here the ratio has an
-        interval and a verdict. Setup runs once; names are put back before each call, objects are not.
-
-        Args:
-            timers: two or more of Python, with one number of threads and one clock. Each is named by its description
-                (else by its sub_label, label, env or statement, whichever tells them apart).
-            min_run_time, max_run_time: seconds for each timer.
-            baseline: the name of the one that the others are compared to; None is the first.
-            margin: ratios within 1 +- margin are called the same.
-            seed: of the order of blocks.
-            processes: measure in so many fresh interpreters, and judge the ratios over them; see
-                `torchbench_magic.compare`. What the setups made here is sent there.
-
-        Returns:
-            A ``Comparison``, as of ``%%timer``.
-
-        Raises:
-            OptionError: timers that cannot be told apart or measured together.
-        """
-        return timer_parts.compare_timers(
-            timers,
-            Timer,
-            min_run_time=min_run_time,
-            max_run_time=max_run_time,
-            baseline=baseline,
-            margin=margin,
-            seed=seed,
-            processes=processes,
-        )

@@ -44,8 +44,7 @@ function draw(View, spec, state, on, { tell, tables }) {
     const own = (state.tables[table.name] ??= {});
     table.opened = spec.opened; // keys of rows whose detail Python opens
     own.selectable = Boolean(spec.selectable);
-    if (spec.selectable) own.filter = spec.filter ?? ""; // Python's field, beside the table
-    const view = new View(table, own, changed, tell), { left, right, under } = controls(table, view, !spec.selectable);
+    const view = new View(table, own, changed, tell), { left, right, under } = controls(table, view, !spec.unfiltered);
     const legend = table.columns.filter((column) => column.legend && !["source", "change"].includes(column.kind)).map((column) => h("p", { class: "under" }, ...keys(column.legend)));
     tables.push(view);
     return { name: table.name, left: h("span", { class: "controls side" }, ...left), right: h("span", { class: "side" }, ...right), box: h("div", {}, view.compared ?? null, view.pane, ...legend, ...under) };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from typing import Any
 
@@ -9,14 +10,12 @@ import pytest
 import torch
 
 from torchbench_magic.cell_body import CellText
-from torchbench_magic.cluster.sent_names import (
-    SentNames,
-    known_cells,
-    pack_cells,
-    pack_names,
-    unpack_names,
-)
+from torchbench_magic.cluster.engines import pack_names
+from torchbench_magic.cluster.on_engine import made_names
+from torchbench_magic.cluster.rank_job import _sent_text, pack_cells
+from torchbench_magic.cluster.rank_on_engine import known_cells
 from torchbench_magic.errors import BodyError
+from torchbench_magic.process.send import Parcel
 
 
 def namespace(text: str = "", **names: Any) -> dict[str, Any]:
@@ -25,7 +24,7 @@ def namespace(text: str = "", **names: Any) -> dict[str, Any]:
     return made
 
 
-def packed(code: str, names: dict[str, Any], **more: Any) -> SentNames:
+def packed(code: str, names: dict[str, Any], **more: Any) -> Parcel:
     return pack_names([compile(code, "<cell>", "exec")], names, **more)
 
 
@@ -33,8 +32,8 @@ def test_only_what_the_code_reads_travels_with_its_size() -> None:
     made = packed("y = x + 1", namespace(x=torch.ones(1000), unused=torch.ones(10_000)))
     assert list(made.sizes) == ["x"]
     assert 4000 < made.sizes["x"] < 6000
-    assert made.text == "sent: x 4.4 KiB" or made.text.startswith("sent: x 4.")
-    assert unpack_names(made.data)["x"].sum() == 1000
+    assert _sent_text(made.sizes).startswith("sent: x 4.")
+    assert made_names(made.data)["x"].sum() == 1000
     assert not made.has_code
 
 
@@ -43,28 +42,14 @@ def test_functions_find_what_the_engine_gives_among_their_globals() -> None:
     made = packed("f()", names, given={"rank"})
     assert made.has_code
     assert made.files == {"<cell-7>"}
-    there = unpack_names(made.data)
+    there = made_names(made.data)
     there["rank"] = 1
     assert there["f"]() == 11
 
 
-def test_two_names_of_one_tensor_are_one_there_too() -> None:
-    x = torch.zeros(8)
-    there = unpack_names(packed("x, y", namespace(x=x, y=x.view(2, 4))).data)
-    there["x"][0] = 3
-    assert there["y"][0, 0] == 3
-
-
-def test_an_optimizer_holds_the_parameters_of_its_model_there_too() -> None:
-    model = torch.nn.Linear(2, 2)
-    names = namespace(model=model, optimizer=torch.optim.SGD(model.parameters(), 0.1))
-    there = unpack_names(packed("model, optimizer", names).data)
-    assert there["optimizer"].param_groups[0]["params"][0] is there["model"].weight
-
-
 def test_a_model_that_has_no_shape_yet_travels() -> None:
     names = namespace(net=torch.nn.Sequential(torch.nn.LazyLinear(2)), meta=torch.ones(3, device="meta"))
-    there = unpack_names(packed("net(meta)", names).data)
+    there = made_names(packed("net(meta)", names).data)
     assert there["net"](torch.ones(4, 3)).shape == (4, 2)
     assert there["meta"].shape == (3,)
 
@@ -82,35 +67,44 @@ def test_a_name_that_cannot_travel_is_named_in_one_line(value: object, why: str)
         packed("held", namespace(held=value))
     assert str(caught.value).startswith("`held` (")
     assert why in str(caught.value)
-    assert str(caught.value).endswith("make `held` in the cell")
+    assert str(caught.value).endswith(("make `held` in the cell", "use .detach()"))
     if isinstance(value, list):
         value[0].close()
 
 
-def test_what_is_over_the_limit_is_refused_by_the_name_of_the_largest() -> None:
-    names = namespace(small=torch.ones(10), large=torch.ones(300_000))
-    with pytest.raises(BodyError) as caught:
-        packed("small, large", names, limit=1 << 20)
-    assert str(caught.value) == (
-        "`large`: the code reads more than 1 MB, which would be sent to each engine; make `large` in the cell,"
-        " so that it is made on the engine"
-    )
-    several = namespace(**{name: torch.ones(100_000) for name in "abcd"})
-    with pytest.raises(BodyError, match="reads more than 1 MB"):
-        packed("a, b, c, d", several, limit=1 << 20)
+def test_what_is_over_the_limit_is_refused() -> None:
+    names = namespace(small=torch.ones(10), large=torch.ones(300_000), words=["a" * 1000, "b" * (2 << 20)])
+    for name, what in (("large", "tensors"), ("words", "variables")):
+        with pytest.raises(BodyError) as caught:
+            packed(f"small, {name}", names, limit=1 << 20)
+        assert str(caught.value).endswith(
+            f"cannot be sent to an engine: the {what} take more than 1 MiB: make them in the cell, which runs on each"
+            " engine"
+        )
 
 
-def test_a_name_that_cannot_be_made_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_made_there_is_told_why() -> None:
     names = namespace("class Kind:\n    def __reduce__(self): return (int, ('no number',))\nheld = Kind()")
     made = packed("held", names)
-    with pytest.raises(BodyError, match=r"`held` cannot be made on the engine \(ValueError: invalid literal"):
-        unpack_names(made.data)
+    with pytest.raises(BodyError, match=r"variables cannot be made on the engine \(ValueError: invalid literal"):
+        made_names(made.data)
+
+
+def test_a_module_beside_the_notebook_travels_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = types.ModuleType("tb_mine")
+    exec("N = 3\ndef f(): return N\ndef unused(): pass", vars(mine))
+    monkeypatch.setitem(sys.modules, "tb_mine", mine)
+    there = made_names(packed("tb_mine.f()", namespace(tb_mine=mine)).data)["tb_mine"]
+    assert there is not mine
+    assert there.f() == 3
+    assert not hasattr(there, "unused")
+    assert sys.modules["tb_mine"] is mine
 
 
 def test_modules_travel_by_their_names_and_the_shells_names_not_at_all() -> None:
     made = packed("torch.ones(3), get_ipython()", namespace(torch=torch, get_ipython=lambda: None))
     assert list(made.sizes) == ["torch"]
-    assert isinstance(unpack_names(made.data)["torch"], types.ModuleType)
+    assert isinstance(made_names(made.data)["torch"], types.ModuleType)
 
 
 def test_lines_of_code_that_travels_stand_on_their_cells() -> None:
