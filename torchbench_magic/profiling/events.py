@@ -8,8 +8,7 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from itertools import chain, compress, count
-from operator import not_
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from .kineto import collector_paused, event_getters, tree_types
 # Finds the allocation of each free. Kineto's memory events do not hold addresses; the nodes of its tree do.
 
 
-_ROOTS_AT_ONCE = 256  # roots whose trees are read together: the processor still holds what it just touched
 _MEMORY = "[memory]"  # torch's name of an allocation or a freeing
 
 
@@ -67,25 +65,18 @@ def _memory_nodes(results: Any) -> tuple[Ints, Ints, Ints, Ints]:
     if types is None:
         none = np.zeros(0, dtype=np.int64)
         return none, none, none, none
-    node, of_memory = types  # unbound getters in C loops: a tree has as many nodes as there are events
-    name, children = node.name.fget, node.children.fget
+    _, of_memory = types
     times, sizes, address = array("q"), array("q"), array("q")
     places: defaultdict[int, int] = defaultdict(count().__next__)
-    roots = results.experimental_event_tree() if results is not None else []
-    for at in range(0, len(roots), _ROOTS_AT_ONCE):
-        level = roots[at : at + _ROOTS_AT_ONCE]
-        while level:
-            below = list(map(children, level))
-            leaves = list(compress(level, map(not_, below)))  # a change of memory is one
-            changes = list(compress(leaves, map(_MEMORY.__eq__, map(name, leaves))))
-            fields = list(map(node.extra_fields.fget, changes))
-            if not {of_memory}.issuperset(map(type, fields)):  # a range of the user's has that name
-                changes = [each for each, has in zip(changes, fields, strict=True) if type(has) is of_memory]
-                fields = list(map(node.extra_fields.fget, changes))
-            times.extend(map(node.start_time_ns.fget, changes))
-            sizes.extend(map(of_memory.alloc_size.fget, fields))
-            address.extend(map(places.__getitem__, map(of_memory.ptr.fget, fields)))
-            level = list(chain.from_iterable(below))
+    todo = list(results.experimental_event_tree()) if results is not None else []
+    while todo:
+        node = todo.pop()
+        below = node.children
+        todo += below
+        if not below and node.name == _MEMORY and type(fields := node.extra_fields) is of_memory:  # else a user's range
+            times.append(node.start_time_ns)
+            sizes.append(fields.alloc_size)
+            address.append(places[fields.ptr])
     first, second, third = (np.frombuffer(each, dtype=np.int64) for each in (times, sizes, address))
     by_number = np.fromiter(places, np.uint64, len(places)).astype(np.int64)
     return first, second, third, by_number
