@@ -223,7 +223,7 @@ def find_doubts(
         error: what ended the body early.
     """
     found = [
-        _partial(run, error),
+        partial((run.end - run.begin) / 1e9, error),
         _events_lost(read.lost),
         _dropped(read.dropped, options),
         _lines(run),
@@ -294,10 +294,10 @@ def doubts_of_steps(
     return [*found, *doubts_of_load(run.load, run.num_threads)]
 
 
-def _partial(run: RecordedRun, error: BaseException | None) -> Doubt | None:
+def partial(wall: float, error: BaseException | None) -> Doubt | None:
+    """What is said of a run that ``error`` ended after so many seconds."""
     if error is None:
         return None
-    wall = (run.end - run.begin) / 1e9
     what = "interrupted" if isinstance(error, KeyboardInterrupt) else f"ended by {type(error).__name__}"
     text = f"Partial: {what} after {seconds_text(wall)}. What ran before is shown."
     return Doubt("partial", text, facts={"wall_time": wall})

@@ -189,7 +189,7 @@ def stack(profile: Profile, device: str, columns: int = _COLUMNS) -> _Stack:
     shown_rows = _highest(mine["time"].to_numpy() / seconds, totals, columns)
     held = pd.Series(change).groupby(keys).cumsum()
     highest = held.groupby(keys).max().clip(lower=0)
-    largest = sorted(range(len(names)), key=highest.get, reverse=True)
+    largest = sorted(range(len(names)), key=lambda key: -int(highest[key]))
     named, others = largest[:_MOST_LAYERS], largest[_MOST_LAYERS:]
 
     def layer(name: str, own: NDArray[np.bool_], key: str = "") -> Layer:
