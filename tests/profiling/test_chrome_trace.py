@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch._C._profiler import _ExperimentalConfig
 
 from torchbench_magic import load_trace, profile
 from torchbench_magic.errors import TraceError
@@ -257,31 +256,6 @@ def test_a_trace_may_be_gzip_whatever_its_name(recorded: tuple[Path, Any], tmp_p
     for name in ("trace.json.gz", "trace"):
         (tmp_path / name).write_bytes(gzip.compress(recorded[0].read_bytes()))
         pd.testing.assert_frame_equal(load_trace(tmp_path / name).ops, load_trace(recorded[0]).ops)
-
-
-def test_ops_of_a_trace_with_stacks_stand_on_the_function_they_ran_in(tmp_path: Path) -> None:
-    x = torch.randn(16, 16, requires_grad=True)
-
-    def inner() -> Any:
-        return (x @ x).sum()
-
-    def outer() -> None:
-        inner().backward()
-
-    options = {"with_stack": True, "experimental_config": _ExperimentalConfig(verbose=True)}
-    with profiler_silenced(), torch.profiler.profile(**options) as profiler:
-        outer()
-        outer()
-    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
-    loaded = load_trace(tmp_path / "trace.json")
-    lines = loaded.lines.set_index("source")
-    assert lines.loc["def inner", "line"] == inner.__code__.co_firstlineno
-    assert (lines.loc["def inner", "calls"], lines.loc["def outer", "calls"]) == (2, 2)
-    ops = loaded.ops[loaded.ops["line"] == inner.__code__.co_firstlineno]
-    assert set(ops["op"]) >= {"aten::mm", "aten::sum"}
-    assert "MmBackward0" not in set(ops["op"])
-    assert lines.loc["def inner", "backward_cpu_time"] > 0
-    assert loaded.warnings[0].kind == "lines-of-functions"
 
 
 def test_our_trace_comes_back_as_the_profile_it_was(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -319,28 +318,6 @@ def test_that_other_threads_waited_for_a_core_does_not_hide_that_this_one_sleeps
     assert said.text.startswith("In[7]:1 waits, at least ")
 
 
-@pytest.mark.parametrize("share", [0.4, 0.6])
-def test_with_samples_the_waiting_of_the_line_is_known_though_the_thread_computed(
-    monkeypatch: pytest.MonkeyPatch, share: float
-) -> None:
-    """By its processor time alone it has computed all the time. Less than half of the line is no waiting line."""
-    pytest.importorskip("pyinstrument")
-    monkeypatch.setattr(warnings, "_LEAST_OUTSIDE", 0.0)
-    set_own_cpu(monkeypatch, all_of_it)
-
-    def sampled(samples: Any, joined: Any) -> Any:
-        stretch = [np.array([moment], dtype=np.int64) for moment in (joined.end - joined.wall, joined.end)]
-        return *stretch, np.array([int(share * joined.wall)], dtype=np.int64)
-
-    monkeypatch.setattr(warnings, "sampled_waits", sampled)
-    found = profiled("time.sleep(0.05)\n", {"time": time}, python=True).profile
-    said = [doubt for doubt in found.warnings if doubt.kind == "waits"]
-    assert [doubt.text.partition("waits, ")[0] for doubt in said] == (["In[7]:1 "] if share > 0.5 else [])
-    for doubt in said:
-        assert "at least" not in doubt.text
-        assert 0.03 < float(str(doubt.facts["waited"])) <= share * found.wall_time + 1e-6
-
-
 @pytest.mark.usefixtures("any_share")
 def test_several_threads_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     set_load(monkeypatch, 0.0)
@@ -375,7 +352,6 @@ def decided(
     given = joined(events(*ops), record, other, natives=(MAIN, WORKER), end=100 * MS)
     source = Source("s", "<cell>", "y = x @ x\nt.join()\n", cell=7)
     run: Any = SimpleNamespace(
-        samples=None,
         own_cpu=own_cpu * MS,
         own_waited=own_waited,
         python_threads={WORKER: "mine"},

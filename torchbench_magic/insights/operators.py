@@ -25,7 +25,7 @@ from .evidence import LEAST_SECONDS, LEAST_SHARE, places_text, recorded_lines, s
 # were measured while others used the machine: an op is then held against too low a roof, or against none.
 
 _FAR = 0.5
-"""Of the roof, as `profiling.efficiency.op_bytes.NEAR`."""
+"""Of the roof, as `profiling.efficiency.op_work.NEAR`."""
 
 
 @dataclass(frozen=True)

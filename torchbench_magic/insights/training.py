@@ -85,7 +85,7 @@ def loop_silenced_by(profile: Profile, *, of_facts: bool = False) -> bool:
     Args:
         of_facts: what is asked for rests on what ran, not on how long it took.
     """
-    about_lines = {"no-lines", "lines-lost", "lines-cut", "lines-of-functions", "host-memory"}
+    about_lines = {"no-lines", "lines-lost", "lines-cut", "host-memory"}
     voiding = (VOIDING - about_lines - (LOAD_KINDS if of_facts else frozenset())) | {"phases-cut"}
     return profile.partial or any(doubt.kind in voiding for doubt in profile.warnings)
 

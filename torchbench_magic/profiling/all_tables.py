@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from torchbench_magic.arrays import Ints
 from torchbench_magic.process.compile_watch import function_of
-from torchbench_magic.profiling.efficiency.flops import Flops, attribute_flops, recorded_calls
+from torchbench_magic.profiling.efficiency.op_work import Flops, attribute_flops, recorded_calls
 
 from .attribution import Bytes, Joined, highest
 from .call_tree import FUNCTION, KINDS, LINE, MODULE, OP, RANGE, THREAD, CallTree

@@ -30,15 +30,15 @@ from torchbench_magic.storage.records import (
 )
 
 from .all_tables import lay_out
-from .attribution import LAUNCHES, Joined, RunThreads, join_ops_and_lines, without_repeats
+from .attribution import LAUNCHES, RunThreads, join_ops_and_lines, without_repeats
 from .join import join_the_rest
 from .line_events import LineRecord
 from .options import ProfileOptions
 from .profile import Profile, settled
 from .schema import LINE_COLUMNS, frame_of
 from .segments import Codes
-from .trace import KINDS, ON_DEVICE, Source, Trace, Track, line_ranges, node_sources
-from .trace_reader import StoredTrace, TraceFile, is_own_frame, opened_trace, read_chrome_events, record_of_frames
+from .trace import KINDS, ON_DEVICE, Trace, Track, line_ranges, node_sources
+from .trace_reader import StoredTrace, TraceFile, opened_trace, read_chrome_events
 
 # ---- chrome_trace ----------------------------------------------------------------------------------------------------
 # A profile as a Chrome trace: JSON for Perfetto, and for torch's own readers of such files.
@@ -271,13 +271,15 @@ def embedded_profile(content: object, size: int) -> Profile:
 # A stored Chrome trace as a `Profile`, so that a run of a script can be looked at in a notebook.
 
 
+_NO_LINES = "a trace of torch's profiler holds no lines of the code. Times per op are valid."
+_OURS = "Profile the code with `%%tprofile`, or with `torchbench_magic.profile`, to see lines."
+
+
 def load_trace(path: str | os.PathLike[str]) -> Profile:
     """Read a Chrome trace of torch's profiler (``prof.export_chrome_trace``, gzip or not) or of ours.
 
     Ours (``Profile.export_trace``) comes back as the profile it was. Of torch's there are ops, device time, bytes
-    and the order in time; ``wall_time`` is the span of the recorded host events. Lines are in such a file only as
-    functions, of a run ``with_stack=True``: then each op stands on the ``def`` line of the function of yours that it
-    ran in, and ``.warnings`` says so.
+    and the order in time, and no lines; ``wall_time`` is the span of the recorded host events.
 
     Raises:
         TraceError: the file is missing, empty, cut off, or no trace of torch's profiler; in one line.
@@ -314,27 +316,19 @@ def _profile(file: TraceFile, stored: StoredTrace, base: int, started: float) ->
         raise TraceError(f"{file.path}: is a Chrome trace without ops of torch: it holds {whose}")
     on_host = events.is_op | events.is_memory | events.is_kind(*LAUNCHES)
     begin, end = int(events.start[on_host].min()), int(events.end[on_host].max()) + 1
-    frames = [(thread, s + base, e + base, name) for thread, s, e, name in stored.frames]
-    record = record_of_frames(frames, is_own_frame) if frames else LineRecord("none")
     natives = _natives(stored, ops.native)
     threads = RunThreads(natives, with_python=frozenset(natives))
-    joined = join_ops_and_lines(ops, record, Codes(record.codes, {}), threads, (begin, end))
-    sources = {code.co_filename: Source(f"{code.co_filename}", code.co_filename, "") for code in record.codes}
+    joined = join_ops_and_lines(ops, LineRecord("none"), Codes((), {}), threads, (begin, end))
     names = [stored.thread_names.get(native, f"thread {native}") for native in natives]
     changes = events.where(events.is_memory)
-    laid = lay_out(join_the_rest(joined, events, changes if len(changes) else None), sources, names)
-    lines = frame_of(LINE_COLUMNS, {})
-    if record.streams:
-        lines = laid.lines
-        lines["source"] = _functions(joined, lines)
+    laid = lay_out(join_the_rest(joined, events, changes if len(changes) else None), {}, names)
     return replace(
         laid,
-        lines=lines,
+        lines=frame_of(LINE_COLUMNS, {}),
         options=ProfileOptions(memory=bool(len(changes)), shapes=ops.inputs is not None),
-        warnings=_doubts(file, record),
+        warnings=[Doubt("no-lines", f"Read from {file.path.name}: {_NO_LINES}", _OURS)],
         n_events=len(events),
-        n_line_events=record.n_events,
-        line_source=record.source,
+        line_source="none",
         profiler_time=time.perf_counter() - started,
     )
 
@@ -345,36 +339,3 @@ def _natives(stored: StoredTrace, natives: Any) -> tuple[int, ...]:
     order = [int(native) for native in found[np.argsort(-counts, kind="stable")]]
     order.sort(key=lambda native: native != stored.process)
     return tuple(order)
-
-
-def _functions(joined: Joined, lines: Any) -> list[str]:
-    """What stands for the text of a line: the function that begins there."""
-    tree = joined.tree
-    names = {
-        (joined.codes[code].co_filename, line): joined.codes[code].co_name
-        for code, line in zip(tree.code, tree.line, strict=True)
-        if code >= 0
-    }
-    return [
-        f"def {names[file, int(line)]}" if (file, line) in names else text
-        for file, line, text in zip(lines["file"], lines["line"].fillna(-1), lines["source"], strict=True)
-    ]
-
-
-def _doubts(file: TraceFile, record: LineRecord) -> list[Doubt]:
-    name = file.path.name
-    if record.streams:
-        return [
-            Doubt(
-                "lines-of-functions",
-                f"Read from {name}: its stacks name functions, not lines. A row is a function of yours, on its `def` "
-                "line. Times per function and per op are valid.",
-            )
-        ]
-    return [
-        Doubt(
-            "no-lines",
-            f"Read from {name}: a trace of torch's profiler holds no lines of the code. Times per op are valid.",
-            "Profile the code with `%%tprofile`, or with `torchbench_magic.profile`, to see lines.",
-        )
-    ]

@@ -373,7 +373,6 @@ VOIDING = frozenset(
         "no-lines",
         "lines-lost",
         "lines-cut",
-        "lines-of-functions",  # a trace of torch's own: functions, and no lines
         "clock-set",
         "clock-offset",
         "busy",  # a line is as long as others let it be

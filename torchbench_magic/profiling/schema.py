@@ -10,7 +10,6 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-import numpy as np
 import pandas as pd
 
 
@@ -289,31 +288,17 @@ def frame_of(columns: Mapping[str, str], values: Mapping[str, Sequence[Any] | An
     rows = max((len(v) for v in values.values()), default=0)
     if not rows:  # as most tables of a run without memory, workers or a compiler
         return _without_rows(tuple(columns.items())).copy()
-    index = pd.RangeIndex(rows)
-    made = {}
-    for name, dtype in columns.items():
-        given = values.get(name)
-        if given is None and dtype == _MAYBE:  # most of them, of most runs
-            made[name] = pd.arrays.IntegerArray(np.ones(rows, np.int64), np.ones(rows, np.bool_))
-        else:
-            made[name] = _array([_EMPTY[dtype]] * rows if given is None else given, dtype, index)
-    return pd.DataFrame(made, columns=list(columns), index=index)
+    return _filled(columns, values, rows)
 
 
 @functools.cache
 def _without_rows(columns: tuple[tuple[str, str], ...]) -> pd.DataFrame:
-    index = pd.RangeIndex(0)
-    return pd.DataFrame({name: _array([], dtype, index) for name, dtype in columns}, index=index)
+    return _filled(dict(columns), {}, 0)
 
 
-def _array(values: Any, dtype: str, index: pd.RangeIndex) -> Any:
-    """As a Series holds them, without one where that can be: a profile has some ten tables, most of a few rows."""
-    if dtype == _MAYBE:
-        return pd.array(values, dtype=dtype)
-    if dtype == _COUNT:
-        counts = np.asarray(values)
-        return counts.astype(dtype) if counts.dtype.kind in "iu" else pd.Series(values, index, dtype)  # no fractions
-    if dtype != _TEXT:
-        return np.array(values, dtype=dtype)
-    # `array` would make rows of equally long tuples; a column without a dtype of its own would become one of texts
-    return pd.Series(np.fromiter(values, dtype=object, count=len(values)), dtype=object, index=index)
+def _filled(columns: Mapping[str, str], values: Mapping[str, Sequence[Any] | Any], rows: int) -> pd.DataFrame:
+    made = {}
+    for name, dtype in columns.items():
+        given = values.get(name, [_EMPTY[dtype]] * rows)
+        made[name] = pd.Series(getattr(given, "array", given), pd.RangeIndex(rows), dtype)  # whatever index it had
+    return pd.DataFrame(made, columns=list(columns))

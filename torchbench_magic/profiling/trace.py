@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -232,9 +232,6 @@ def line_text(sources: Mapping[str, Source], source_id: Any, line: Any) -> str |
 
 # ---- line_ranges -----------------------------------------------------------------------------------------------------
 # The stays on lines of a trace as ranges: what its segments say of one line at a time, with the lines that it calls.
-#
-# A loop of half a million operations has more than a million segments: they are put together by numpy, one depth of the
-# calls after the other.
 
 _DEEPEST = 200  # lines above a line that ranges are made of; a deeper recursion stands on the last of them
 
@@ -263,45 +260,37 @@ class LineRanges:
 def line_ranges(trace: Trace) -> LineRanges:
     """Each stay on a line as one range; a stay of no length is left out.
 
-    At each depth of the calls a range goes on as long as the line there is the same: those above it are the same then.
+    A range goes on as long as its line, and those above it, are the same. The root of a thread is no line.
     """
-    thread, start, node = (trace.segments[name].to_numpy().astype(np.int64) for name in ("thread", "start", "node"))
-    order = np.argsort(thread, kind="stable")
-    thread, start, node = thread[order], start[order], node[order]
-    is_last = np.append(thread[1:] != thread[:-1], np.ones(len(thread[:1]), dtype=bool))
-    until = np.where(is_last, np.maximum(start, trace.duration), np.append(start[1:], 0))
-    found = [np.zeros((5, 0), dtype=np.int64)]
-    for level, of_node in _lines_by_depth(trace):
-        line = of_node[node]
-        goes_on = np.append(False, (line[1:] == line[:-1]) & ~is_last[:-1])[: len(line)]
-        first = np.flatnonzero((line >= 0) & ~goes_on)
-        ends = np.flatnonzero((line >= 0) & ~np.append(goes_on[1:], False))
-        lasting = until[ends] > start[first]
-        first, ends = first[lasting], ends[lasting]
-        found.append(np.stack([thread[first], start[first], until[ends], line[first], np.full(len(first), level)]))
-    threads, starts, stops, nodes, levels = np.concatenate(found, axis=1)
-    order = np.lexsort((levels, -stops, starts, threads))
-    return LineRanges(threads[order], nodes[order], starts[order], stops[order])
-
-
-def _lines_by_depth(trace: Trace) -> Iterator[tuple[int, Ints]]:
-    """(depth, of each node and at the end of none the line that is open at that depth, -1 for none), the deepest first.
-
-    The root of a thread is no line.
-    """
-    parents = trace.nodes["parent"].tolist()
-    depth = np.full(len(parents) + 1, -1, dtype=np.int64)
-    here = np.full(len(parents) + 1, -1, dtype=np.int64)  # the line that a node is drawn as
-    for node, parent in enumerate(parents):  # a parent comes before its children
-        if parent >= 0:
-            is_deep = depth[parent] + 1 >= _DEEPEST
-            depth[node] = depth[parent] if is_deep else depth[parent] + 1
-            here[node] = here[parent] if is_deep else node
-    above = np.append(np.array(parents, dtype=np.int64), -1)
-    for level in range(int(depth.max()), -1, -1):
-        is_open = depth[here] == level  # -1 finds the entry of none
-        yield level, np.where(is_open, here, -1)
-        here = np.where(is_open, above[here], here)
+    chains: list[tuple[int, ...]] = []  # of each node, the lines above it and itself, the outermost first
+    for parent in trace.nodes["parent"].tolist():  # a parent comes before its children
+        above = chains[parent] if parent >= 0 else ()
+        chains.append((*above, len(chains)) if parent >= 0 and len(above) < _DEEPEST else above)
+    chains.append(())  # -1: no line is known
+    threads: list[int] = []
+    nodes: list[int] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    running: list[int] = []  # the ranges that go on, the outermost first
+    before = None
+    segments = trace.segments.sort_values("thread", kind="stable")
+    for thread, start, node in zip(*(segments[name].tolist() for name in ("thread", "start", "node")), strict=True):
+        if thread != before:
+            running, before = [], thread
+        chain, same = chains[node], 0
+        while same < len(running) and same < len(chain) and nodes[running[same]] == chain[same]:
+            same += 1
+        for ended in running[same:]:
+            ends[ended] = start
+        del running[same:]
+        for line in chain[same:]:
+            running.append(len(nodes))
+            threads.append(thread)
+            nodes.append(line)
+            starts.append(start)
+            ends.append(trace.duration)
+    made = np.array([threads, nodes, starts, ends], dtype=np.int64).reshape(4, -1)
+    return LineRanges(*made[:, made[3] > made[2]])
 
 
 # ---- device_times ----------------------------------------------------------------------------------------------------

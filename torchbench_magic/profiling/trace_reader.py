@@ -24,7 +24,6 @@ from torchbench_magic.printable import printable
 from torchbench_magic.process.frame_owner import is_library_path
 
 from .events import ON_DEVICE, Events, OpInputs
-from .line_events import LEAVE, LineRecord, Stream, entered
 
 # ---- file ------------------------------------------------------------------------------------------------------------
 # A Chrome trace read event by event, so that a file takes the memory of its text and its columns, not of its objects.
@@ -151,9 +150,6 @@ def opened_trace(path: Path, level: int) -> Iterator[IO[str]]:
 # ---- chrome_events ---------------------------------------------------------------------------------------------------
 # The events of a stored Chrome trace as the columns that a running profiler gives.
 
-FRAMES = "frames"
-"""Line source of a trace with Python frames: each op stands on the ``def`` line of the function it ran in."""
-
 _OPS = frozenset({"cpu_op", "user_annotation"})
 _RUNTIMES = frozenset(
     {"cuda_runtime", "cuda_driver", "xpu_runtime", "xpu_driver", "privateuse1_runtime", "privateuse1_driver"}
@@ -175,14 +171,12 @@ class StoredTrace:
 
     Attributes:
         events: ops, runtime calls, what ran on devices, memory; sorted by (start, -end).
-        frames: Python frames: (thread, start, end, name); names as torch writes them, ``train.py(12): step``.
         thread_names: by thread id.
         process: the process that most host events are of.
         other: categories of events that are none of torch's, with their number.
     """
 
     events: Events
-    frames: tuple[tuple[int, int, int, str], ...]
     thread_names: Mapping[int, str]
     process: int
     other: Mapping[str, int]
@@ -195,7 +189,6 @@ def read_chrome_events(events: Iterable[Mapping[str, Any]], base: int) -> Stored
     kinds: dict[str, int] = {}
     devices: dict[str, int] = {"cpu": 0}
     texts: dict[tuple[str, str, str], int] = {_NO_INPUTS: 0}
-    frames: list[tuple[int, int, int, str]] = []
     thread_names: dict[int, str] = {}
     processes: dict[int, int] = {}
     other: dict[str, int] = {}
@@ -209,10 +202,7 @@ def read_chrome_events(events: Iterable[Mapping[str, Any]], base: int) -> Stored
             continue
         is_memory = event.get("name") == "[memory]" and phase == "i"
         if not (is_memory or (phase == "X" and (category in _HOST or category in ON_DEVICE))):
-            if phase == "X" and category == "python_function":
-                start = base + _ns(event.get("ts"))
-                frames.append((_int(event.get("tid")), start, start + _ns(event.get("dur")), str(event.get("name"))))
-            elif phase == "X":
+            if phase == "X" and category != "python_function":
                 other[category] = other.get(category, 0) + 1
             continue
         start = base + _ns(event.get("ts"))
@@ -251,7 +241,7 @@ def read_chrome_events(events: Iterable[Mapping[str, Any]], base: int) -> Stored
     read = Events(tuple(names), tuple(kinds), tuple(devices), **made, inputs=with_inputs)
     read = read.where(np.lexsort((-read.end, read.start)))
     process = max(processes, key=lambda pid: processes[pid], default=0)
-    return StoredTrace(read, tuple(frames), thread_names, process, other)
+    return StoredTrace(read, thread_names, process, other)
 
 
 def _blocks(start: NDArray[np.int64], nbytes: NDArray[np.int64], address: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -310,39 +300,6 @@ def _inputs_read(args: Mapping[str, Any]) -> tuple[str, str, str]:
         repr(args.get("Input type", [])),
         repr(args.get("Input Strides", [])),
     )
-
-
-def record_of_frames(frames: Iterable[tuple[int, int, int, str]], wanted: Callable[[str], bool]) -> LineRecord:
-    """Python frames as the record of a line source that sees functions but not their lines.
-
-    Each frame stands for its function: a code object that has its name, file and first line, and nothing to run.
-    """
-    template = (lambda: None).__code__
-    codes: dict[str, int] = {}
-    made = []
-    by_thread: dict[int, list[tuple[int, int, str]]] = {}
-    for thread, start, end, name in frames:
-        if wanted(name):
-            by_thread.setdefault(thread, []).append((start, end, name))
-    streams = []
-    for thread, entries in by_thread.items():
-        stream = Stream(thread, "", array("q"))
-        opened: list[int] = []
-        for start, end, name in sorted(entries, key=lambda entry: (entry[0], -entry[1])):
-            while opened and opened[-1] <= start:
-                stream.record.extend((opened.pop(), LEAVE))
-            if name not in codes:
-                file, _, rest = name.partition("(")
-                line, _, function = rest.partition("): ")
-                codes[name] = len(codes)
-                made.append(template.replace(co_filename=file, co_firstlineno=_int(line, 1), co_name=function,
-                                             co_qualname=function))  # fmt: skip
-            stream.record.extend((start, entered(codes[name])))
-            opened.append(min(end, opened[-1]) if opened else end)
-        while opened:
-            stream.record.extend((opened.pop(), LEAVE))
-        streams.append(stream)
-    return LineRecord(FRAMES, tuple(streams), tuple(made))
 
 
 def is_own_frame(name: str) -> bool:

@@ -437,8 +437,7 @@ def _waits(profile: Profile, top: Mapping[str, Any], cost: float) -> str:
         facts = doubt.facts
         if doubt.kind == "waits" and (facts.get("source_id"), facts.get("line")) == _where(top):
             waited = float(str(facts["waited"]))
-            least = "at least " if facts.get("is_least", True) else ""
-            part = "nearly all" if waited >= _NEARLY_ALL * cost else f"{least}{units.seconds_text(waited)}"
+            part = "nearly all" if waited >= _NEARLY_ALL * cost else f"at least {units.seconds_text(waited)}"
             beside = f", beside {facts['who']}" if "who" in facts else ""
             work = f", whose torch work is at {facts['at']}" if facts.get("at") else ""
             return f", {part} of it waiting{beside}{work}"

@@ -19,7 +19,6 @@ from torchbench_magic.process.contention import (
 )
 from torchbench_magic.profiling.memory.holders import Holdings
 from torchbench_magic.profiling.memory.tracemalloc_record import HostMemory
-from torchbench_magic.profiling.python.table import sampled_waits
 from torchbench_magic.results import Doubt
 from torchbench_magic.timing.voids import CO_LOAD
 from torchbench_magic.units import seconds_text
@@ -107,33 +106,27 @@ def waits_of_a_line(run: RecordedRun, joined: Joined, sources: Mapping[str, Sour
     """About the line of the cell's own thread with the most time outside torch, which sleeps, reads, or waits for a
     lock, a process, a device or a thread; None where it does not wait, or where that is not known.
 
-    That it waits is known by the samples of the thread where there are any, else by its processor time: the line can
-    have computed no more than that, and it did not wait for a core either. Threads that were in torch meanwhile are
-    named: whether the line waits for them is not known.
+    That it waits is known by the processor time of its thread: the line can have computed no more than that, and it did
+    not wait for a core either. Threads that were in torch meanwhile are named: whether the line waits for them is not
+    known.
     """
     line, begins, ends = _longest_outside_torch(joined)
     outside = int((ends - begins).sum())
     if line is None or outside < _LEAST_OUTSIDE * joined.wall:
         return None
-    samples = None if run.samples is None else sampled_waits(run.samples, joined)
-    if samples is not None:
-        waited = _waited_within(begins, ends, *samples) / 1e9
-    else:
-        waited = (outside - run.own_cpu) / 1e9 - run.own_waited
+    waited = (outside - run.own_cpu) / 1e9 - run.own_waited
     if not waited >= _ASLEEP * outside / 1e9:  # NaN where it is not known whether it waited for a core
         return None
-    least = "at least " if samples is None else ""
     meanwhile, of_threads = _beside(run, joined, sources, begins, ends)
     return Doubt(
         "waits",
-        f"{_label(line, joined, sources)} waits, {least}{seconds_text(waited)} of {seconds_text(joined.wall / 1e9)}: "
+        f"{_label(line, joined, sources)} waits, at least {seconds_text(waited)} of {seconds_text(joined.wall / 1e9)}: "
         f"its thread used the CPU for {seconds_text(run.own_cpu / 1e9)} in all. It sleeps, or waits "
         f"for a file, a lock, another thread or process, or a device.{meanwhile}",
         facts={
             "source_id": sources[joined.codes[line[0]].co_filename].source_id,
             "line": line[1],
             "waited": waited,
-            "is_least": samples is None,
             "cpu": run.own_cpu / 1e9,
             **of_threads,
         },
@@ -160,13 +153,6 @@ def _beside(
     whose = "its" if len(names) == 1 else "most of their"
     work = f"{whose} torch work is {f'at {where}' if where else 'on no line'} ({seconds_text(seconds)})."
     return f" Meanwhile {who} computed: {work}", {"threads": len(names), "who": who, "at": where, "seconds": seconds}
-
-
-def _waited_within(begins: Ints, ends: Ints, of: Ints, until: Ints, waiting: Ints) -> int:
-    """Ns of waiting in the given stretches: of each sampled one the share that lies in them."""
-    order = np.argsort(begins, kind="stable")
-    inside = overlap(of, until, begins[order], ends[order])
-    return int((waiting * (inside / np.maximum(until - of, 1))).sum())
 
 
 def _longest_outside_torch(joined: Joined) -> tuple[tuple[int, int] | None, Ints, Ints]:
@@ -237,7 +223,7 @@ def find_doubts(
         error: what ended the body early.
     """
     found = [
-        _partial(run, error),
+        partial((run.end - run.begin) / 1e9, error),
         _events_lost(read.lost),
         _dropped(read.dropped, options),
         _lines(run),
@@ -308,10 +294,10 @@ def doubts_of_steps(
     return [*found, *doubts_of_load(run.load, run.num_threads)]
 
 
-def _partial(run: RecordedRun, error: BaseException | None) -> Doubt | None:
+def partial(wall: float, error: BaseException | None) -> Doubt | None:
+    """What is said of a run that ``error`` ended after so many seconds."""
     if error is None:
         return None
-    wall = (run.end - run.begin) / 1e9
     what = "interrupted" if isinstance(error, KeyboardInterrupt) else f"ended by {type(error).__name__}"
     text = f"Partial: {what} after {seconds_text(wall)}. What ran before is shown."
     return Doubt("partial", text, facts={"wall_time": wall})

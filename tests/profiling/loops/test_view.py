@@ -6,10 +6,9 @@ import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 
-from tests.insights.test_training import USUAL, profile_of, rows, workers
+from tests.insights.test_training import USUAL, profile_of, rows
 from torchbench_magic.profiling.diff import ProfileDiff
 from torchbench_magic.profiling.diff_view import document as diff_document
 from torchbench_magic.profiling.loops.view import loop_clause, loop_footer, phases_table, step_strips
@@ -240,12 +239,3 @@ def test_two_profiles_have_their_phases_side_by_side() -> None:
     assert [column.label for column in table.columns[1:3]] == ["before", "after"]
     without = ProfileDiff(profile_of([], wall=1.0), profile_of(rows(10)), ("before", "after"))
     assert not [each for each in diff_document(without).tables if each.name == "phases"]
-
-
-def test_how_busy_each_worker_was_is_said() -> None:
-    seen = workers(("__getitem__", 9.0), ("waiting for the loop", 0.5), ("starting the worker", 0.5))
-    footer = " ".join(plain(line) for line in document(profile_of(rows(10), workers=seen)).footer)
-    assert "DataLoader workers were busy this share of the time: worker 0 90 %." in footer
-    many = pd.concat([seen.assign(worker=number) for number in range(20)], ignore_index=True)
-    footer = " ".join(plain(line) for line in document(profile_of(rows(10), workers=many)).footer)
-    assert "Each of the 20 DataLoader workers was busy 90 to 90 % of the time." in footer

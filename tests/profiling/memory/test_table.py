@@ -181,8 +181,8 @@ def test_blocks_are_not_numbered_where_kinetos_tree_says_otherwise() -> None:
         def experimental_event_tree(self) -> list[Any]:
             return []
 
-    blocks, addresses, on_cpu = number_blocks(Tree(), np.array([1, 2]), np.array([8, -8]))
-    assert (blocks.tolist(), addresses.tolist(), on_cpu) == ([-1, -1], [0, 0], False)
+    blocks, addresses = number_blocks(Tree(), np.array([1, 2]), np.array([8, -8]))
+    assert (blocks.tolist(), addresses.tolist()) == ([-1, -1], [0, 0])
 
 
 def test_a_range_with_the_name_of_memory_events_is_none() -> None:

@@ -24,7 +24,7 @@ from torchbench_magic.profiling.op_benchmark import code_of
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.timing.changes import read_memory
 
-from .op_bytes import (
+from .op_work import (
     DISPATCHES,
     FASTER,
     FAULTED_TIME,

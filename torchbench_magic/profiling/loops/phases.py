@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from torchbench_magic.profiling.schema import LOOP_COLUMNS, frame_of
-from torchbench_magic.profiling.workers.loop import STARTING, WAITING
 
 # ---- phases ----------------------------------------------------------------------------------------------------------
 # The phases of the steps of a training loop: their table, and what a step is made of.
@@ -175,14 +174,6 @@ def is_most(some: int, of_all: int) -> bool:
     share, square = some / of_all, _Z * _Z / of_all
     middle, spread = share + square / 2, _Z * sqrt(share * (1 - share) / of_all + square / 4 / of_all)
     return (middle - spread) / (1 + square) > 0.5
-
-
-def busy_shares(workers: pd.DataFrame) -> pd.Series[float]:
-    """Share of the time that each worker was looked at in which it did something for the loop, by its number."""
-    whole = workers.groupby("worker")["seconds"].sum()
-    idle = workers[workers["function"].isin([WAITING, STARTING])].groupby("worker")["seconds"].sum()
-    shares: pd.Series[float] = 1 - (idle.reindex(whole.index, fill_value=0.0) / whole)
-    return shares[whole > 0]
 
 
 # ---- outliers --------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.recorder import hide_from_compiler, kernel_threads, torch_threads
 from torchbench_magic.profiling.schema import LINE_COLUMNS, OP_COLUMNS, frame_of
 from torchbench_magic.profiling.sources import ProfiledBody
-from torchbench_magic.profiling.warnings import doubts_of_load, worked_on
+from torchbench_magic.profiling.warnings import doubts_of_load, partial, worked_on
 from torchbench_magic.profiling.workers.record import Workers, WorkerSeconds, worker_table
 from torchbench_magic.results import Doubt
 from torchbench_magic.units import count, percent, seconds_text
@@ -126,7 +126,7 @@ def profile_of_phases(
     own = texts.of[texts.own[0].co_filename] if body.own else None
     load = doubts_of_load(run.load, run.num_threads)
     without = _without_steps(run, parts, error)
-    doubts = [_partial(run, error), _full(run), worked_on(run.after / 1e9, run.wall_time), *load, without]
+    doubts = [partial(run.wall_time, error), _full(run), worked_on(run.after / 1e9, run.wall_time), *load, without]
     doubts += [compiled_phases(run.marks.record), _dear(run)]
     shown = lambda file, line: (
         (cell.number, cell.visible_line(line)) if (cell := body.cells(file)) is not None else (None, line)
@@ -148,14 +148,6 @@ def profile_of_phases(
         phases_by_line=parts,
         profiler_time=run.overhead + time.perf_counter() - started,
     )
-
-
-def _partial(run: PhasesRun, error: BaseException | None) -> Doubt | None:
-    if error is None:
-        return None
-    what = "interrupted" if isinstance(error, KeyboardInterrupt) else f"ended by {type(error).__name__}"
-    text = f"Partial: {what} after {seconds_text(run.wall_time)}. What ran before is shown."
-    return Doubt("partial", text, facts={"wall_time": run.wall_time})
 
 
 def _full(run: PhasesRun) -> Doubt | None:

@@ -27,7 +27,6 @@ from .phases import (
     PHASES,
     Outlier,
     StepShare,
-    busy_shares,
     is_most,
     long_first_step,
     outliers_of,
@@ -48,7 +47,6 @@ _WORDS = {
 }
 _BY_LOOKS = " The lines of loss and other come from samples of the stack, about 10 per second."
 _UNSEEN = " Samples that Python code delayed are on no line: %%tprofile without --phases records each line."
-_MOST_WORKERS = 8  # that are named one by one
 _ALIKE = 0.05  # of the mean: a median that is as near to it may stand for it
 _OUTSIDE = 0.1  # of the wall time: from which on it is said that no step has it
 _MOST_OF_PHASE = 0.5  # of a phase: from which on its line is said in the sentence
@@ -263,8 +261,6 @@ def loop_footer(profile: Profile) -> Iterator[StyledText]:
     )
     yield from _outside(profile)
     yield from _evaluated(profile)
-    if said := _workers(profile):
-        yield (Phrase(said),)
     if (begun := _first_step(profile)) is not None:
         yield (*_outlier(profile, begun, "The first step"), Phrase("."))
     for outlier in _outliers(profile)[1:]:
@@ -301,19 +297,6 @@ def _evaluated(profile: Profile) -> Iterator[StyledText]:
             code(line_label(profile.sources, *top)),
             Phrase(f"{'' if len(lines) == 1 else ' and other lines'}{counts}."),
         )
-
-
-def _workers(profile: Profile) -> str:
-    """How busy each worker was; of many the range."""
-    busy = [units.percent(share) for share in busy_shares(profile.workers)]
-    if not busy:
-        return ""
-    if len(busy) <= _MOST_WORKERS:
-        each = ", ".join(f"worker {at} {share} %" for at, share in enumerate(busy))
-        return f"DataLoader workers were busy this share of the time: {each}."
-    shares = sorted(busy_shares(profile.workers))
-    span = f"{units.percent(shares[0])} to {units.percent(shares[-1])} %"
-    return f"Each of the {units.count(len(busy))} DataLoader workers was busy {span} of the time."
 
 
 def _has_device(profile: Profile) -> bool:

@@ -15,7 +15,6 @@ from torchbench_magic import units
 from torchbench_magic.arrays import Ints
 from torchbench_magic.printable import printable
 from torchbench_magic.profiling.ops_view import chosen_key, line_name, place
-from torchbench_magic.profiling.pictures.timeline import distinct_rows
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.sources import place_in
 from torchbench_magic.show.document import clipped
@@ -89,11 +88,10 @@ def blocks_by_column(
     death[given_at[freed]] = freed
     first, end = np.searchsorted(shown, born, "left"), np.searchsorted(shown, death[born], "left")
     seen = end > first
-    entries = np.column_stack([owner[born], change[born], first, end])[seen]
-    entries, which = distinct_rows(*entries.T)
-    count = np.bincount(which, minlength=len(entries))
-    order = np.argsort(-entries[:, 1] * count, kind="stable")
-    entries, count = entries[order], count[order].astype(np.int64)
+    every = pd.DataFrame({"owner": owner[born], "size": change[born], "first": first, "end": end})[seen]
+    different = every.groupby(list(every), sort=False).size().reset_index(name="count").to_numpy(dtype=np.int64)
+    order = np.argsort(-different[:, 1] * different[:, 4], kind="stable")
+    entries, count = different[order, :4], different[order, 4]
     rest_bytes, rest_blocks = (np.zeros(len(shown) + 1, dtype=np.int64) for _ in range(2))
     for values, sums in ((entries[most:, 1] * count[most:], rest_bytes), (count[most:], rest_blocks)):
         np.add.at(sums, entries[most:, 2], values)
@@ -189,7 +187,9 @@ def stack(profile: Profile, device: str, columns: int = _COLUMNS) -> _Stack:
     totals = np.cumsum(change)
     seconds = max(profile.wall_time, float(mine["time"].max()) if len(mine) else 0.0) or 1.0
     shown_rows = _highest(mine["time"].to_numpy() / seconds, totals, columns)
-    largest = sorted(range(len(names)), key=_highest_by_owner(keys, change, len(names)).__getitem__, reverse=True)
+    held = pd.Series(change).groupby(keys).cumsum()
+    highest = held.groupby(keys).max().clip(lower=0)
+    largest = sorted(range(len(names)), key=lambda key: -int(highest[key]))
     named, others = largest[:_MOST_LAYERS], largest[_MOST_LAYERS:]
 
     def layer(name: str, own: NDArray[np.bool_], key: str = "") -> Layer:
@@ -205,19 +205,6 @@ def stack(profile: Profile, device: str, columns: int = _COLUMNS) -> _Stack:
     blocks = blocks_by_column(change, given_at, keys, shown_rows)
     moments = np.append(mine["time"].to_numpy(dtype=np.float64), 0.0)[shown_rows].tolist()
     return _Stack(tuple(layers), _at(older, shown_rows), seconds, tuple(owners), blocks, tuple(moments), device)
-
-
-def _highest_by_owner(keys: Ints, change: Ints, owners: int) -> list[int]:
-    """The most bytes that each owner held at a time; in one pass, as there may be thousands."""
-    order = np.argsort(keys, kind="stable")
-    held = np.cumsum(change[order])
-    ends = np.searchsorted(keys[order], np.arange(-1, owners), side="right")  # of those of none, and of each owner
-    before = np.append(0, held)[ends[:-1]]  # what the sum was where an owner's changes begin
-    highest = np.zeros(owners, dtype=np.int64)
-    own = keys[order] >= 0
-    np.maximum.at(highest, keys[order][own], held[own] - before[keys[order][own]])
-    found: list[int] = highest.tolist()
-    return found
 
 
 def _constancy(layer: Layer) -> float:

@@ -97,21 +97,6 @@ class Bars:
         return Bars.join(kept, merged)
 
 
-def distinct_rows(*columns: Ints) -> tuple[Ints, Ints]:
-    """(rows: the distinct ones in the order in which they are first seen [n, columns]; of each entry, its row).
-
-    As ``np.unique(axis=0)``, in a tenth of its time: small numbers, -1 the least, are put together as one.
-    """
-    together = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        together = together * (int(column.max(initial=0)) + 2) + column + 1
-    _, first, which = np.unique(together, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return np.column_stack([column[first[order]] for column in columns]), rank[which.reshape(-1)]
-
-
 def module() -> str:
     """The text of the module that draws them, as it may stand in a script element."""
     return es_module("timeline_explorer", "canvas_widget")
@@ -183,8 +168,8 @@ def _columns(bars: Bars, tick: int, tracks: int) -> dict[str, Any]:
             begun, ended, track, before = [0] * (MOST_DEPTH + 1), [0] * (MOST_DEPTH + 1), at, -1
         ahead.append(first - (begun[depth - 1] if 0 < depth > before else ended[depth]))
         begun[depth], ended[depth], before = first, last, depth
-    known, which = distinct_rows(bars.depth, bars.name, bars.hue, bars.place)
-    what = dict(zip(("depth", "name", "hue", "place"), known.T.tolist(), strict=True))
+    kinds = pd.DataFrame({name: getattr(bars, name) for name in ("depth", "name", "hue", "place")})
+    which = kinds.groupby(list(kinds), sort=False).ngroup()
     columns = {
         "of": np.bincount(bars.track, minlength=tracks).tolist(),
         "what": which.tolist(),
@@ -193,7 +178,7 @@ def _columns(bars: Bars, tick: int, tracks: int) -> dict[str, Any]:
     }
     if bars.count.max(initial=1) > 1:
         columns |= {"count": bars.count.tolist(), "busy": (bars.busy // tick).tolist()}
-    return {"bars": columns, "what": what}
+    return {"bars": columns, "what": kinds.drop_duplicates().to_dict("list")}
 
 
 def _short_key(line: Timeline, name: int) -> str:
@@ -264,17 +249,13 @@ class Timeline:
         begins, ends = bars.start / 1e9, bars.start / 1e9 + bars.duration / 1e9
         inside = np.flatnonzero((begins < end) & (ends >= start))
         track = np.array(list(map(self.tracks.index, self.tracks)), dtype=np.int64)[bars.track[inside]]  # of its name
-        name, place = bars.name[inside], bars.place[inside]  # -1 is no place
-        key = (track * len(self.names) + name) * (len(self.places) + 1) + place + 1
-        _, first, group = np.unique(key, return_index=True, return_inverse=True)
-        time = np.bincount(group, weights=np.minimum(ends[inside], end) - np.maximum(begins[inside], start))
-        order = np.lexsort((first, -time))
-        texts = {"track": (self.tracks, track), "name": (self.names, name), "place": ((*self.places, None), place)}
-        made = {
-            column: pd.Series([of[n] for n in numbers[first[order]].tolist()], dtype=object)
-            for column, (of, numbers) in texts.items()
-        }
-        return pd.DataFrame({**made, "calls": np.bincount(group)[order], "time": time[order]})
+        within = np.minimum(ends[inside], end) - np.maximum(begins[inside], start)
+        rows = pd.DataFrame({"track": track, "name": bars.name[inside], "place": bars.place[inside], "time": within})
+        sums = rows.groupby(["track", "name", "place"], sort=False)["time"].agg(calls="size", time="sum").reset_index()
+        sums = sums.sort_values("time", ascending=False, kind="stable", ignore_index=True)
+        for column, of in (("track", self.tracks), ("name", self.names), ("place", (*self.places, None))):  # -1: None
+            sums[column] = pd.Series([of[number] for number in sums[column].tolist()], dtype=object)
+        return sums
 
     def explore(self) -> Any:
         """The live widget; the span that is brushed is its ``selection``, what ran in it its ``rows``."""

@@ -258,16 +258,6 @@ def _waiting(record: SampleRecord, joined: Joined, whole: Ints, torch: Ints) -> 
     return waited(idle, whole - torch, np.array(record.begins, dtype=np.int64) > 0)
 
 
-def sampled_waits(record: SampleRecord, joined: Joined) -> tuple[Ints, Ints, Ints] | None:
-    """(begin, end, ns of waiting) of each stretch that a sample is of; None where the samples do not tell."""
-    if not len(record.moments) or not len(record.wanted):
-        return None
-    moments = np.array([record.began, *record.moments], dtype=np.int64)
-    begins = np.array(record.begins, dtype=np.int64)
-    waiting = _waiting(record, joined, *_times(record, joined))
-    return np.where(begins > 0, begins, moments[:-1]), moments[1:], waiting
-
-
 def _rows(
     record: SampleRecord, body: ProfiledBody, paths: _Paths, recorded: frozenset[int]
 ) -> tuple[list[_Row], NDArray[np.int64]]:
