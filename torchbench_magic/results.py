@@ -178,7 +178,7 @@ _FIRST = frozenset(
 _LAST = frozenset(
     (
         *("bimodal", "clock", "lever", "medians", "one-of-several", "this-kernel"),
-        *("after-profile", "compiled-modules", "device-after", "several-hosts", "torch-threads"),
+        *("after-profile", "compiled-modules", "device-after", "torch-threads"),
         "void-process",
     )
 )

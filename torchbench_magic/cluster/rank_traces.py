@@ -341,7 +341,6 @@ def _lines(profile: Profile, trace: Trace) -> Iterator[dict[str, Any]]:
 # ---- merging ---------------------------------------------------------------------------------------------------------
 # The traces of all ranks as one: process = rank, times on the first rank's clock.
 
-_BATCH = 2000
 _LEVEL = 1  # of gzip: the trace is large and read once
 _OF_PROCESSES = frozenset({"process_name", "process_labels", "process_sort_index"})
 
@@ -367,31 +366,19 @@ def write_merged_trace(profile: RankProfile, path: str | os.PathLike[str], *, ov
 def _write(file: IO[str], profile: RankProfile) -> None:
     encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
     base: int | None = None
-    for number, (name, row) in enumerate(zip(profile.files, _clocks(profile), strict=True)):
-        rank, offset_ns = row
-        trace = TraceFile(Path(name))
+    for name, host, (rank, offset_ns) in zip(profile.files, profile.hosts, _clocks(profile), strict=True):
         with collector_paused():
-            events = trace.events()
-            first = next(events, None)
-            own = _base(trace.head)
+            trace = TraceFile(Path(name))
+            events, own = list(trace.events()), _base(trace.head)
+            start = ",\n"
             if base is None:
                 base = own
                 ranks = [int(each) for each in profile.ranks["rank"]]
                 head = {"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": base, MERGED_KEY: ranks}
-                file.write(encode(head)[:-1] + ',"traceEvents":[\n')
+                start = encode(head)[:-1] + ',"traceEvents":[\n'
             shift = (own - base - offset_ns) / 1000
-            batch: list[Mapping[str, Any]] = list(_process(rank, profile.hosts[number]))
-            if first is not None:
-                batch += _moved(first, rank, shift)
-            written = number > 0
-            for event in events:
-                batch += _moved(event, rank, shift)
-                if len(batch) >= _BATCH:
-                    file.write((",\n" if written else "") + encode(batch)[1:-1])
-                    written = True
-                    batch = []
-            if batch:
-                file.write((",\n" if written else "") + encode(batch)[1:-1])
+            moved = [each for event in events for each in _moved(event, rank, shift)]
+            file.write(start + encode([*_process(rank, host), *moved])[1:-1])
     file.write("\n]}\n")
 
 

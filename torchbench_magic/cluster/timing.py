@@ -70,7 +70,7 @@ def join_engines(
     added = tuple(replace(subject, group=group + at) for at, subject in enumerate(missing))
     whole = replace(whole, subjects=(*whole.subjects, *added))
     whole = replace(whole, unpaired=_between_envs(whole))
-    told = [*doubts, *_unlike_hosts(whole), *_undecided(whole), *whole.warnings, *doubts_of(whole)]
+    told = [*doubts, *_several_hosts(whole), *_undecided(whole), *whole.warnings, *doubts_of(whole)]
     return replace(whole, warnings=distinct(told))
 
 
@@ -105,42 +105,25 @@ def _undecided(whole: Comparison) -> Iterator[Doubt]:
         yield Doubt("unpaired", f"No verdict between engines: {reason}.", action, {"name": reason})
 
 
-def _unlike_hosts(whole: Comparison) -> Iterator[Doubt]:
-    """That points of one sweep come from machines or versions that differ: their times make no curve."""
-    places = [s.place for s in whole.subjects if s.place is not None and not s.place.why_not]
-    if len({subject.env for subject in whole.subjects}) > 1 or not whole.axes + tuple(filter(None, _inputs(whole))):
+def _several_hosts(whole: Comparison) -> Iterator[Doubt]:
+    """That points of one sweep come from several machines or versions: their times make no curve."""
+    there = {}
+    for place in (subject.place for subject in whole.subjects):
+        if place is not None and place.environment is not None and not place.why_not:
+            there[f"{place.host}: {_kind(place.environment)}"] = place.host
+    inputs = {*whole.axes, *(subject.sub_label for subject in whole.subjects)}
+    if len(there) < 2 or len(inputs) < 2 or len({subject.env for subject in whole.subjects}) > 1:
         return
-    kinds: dict[tuple[str, ...], list[str]] = {}
-    for place in places:
-        if place.environment is not None:
-            kinds.setdefault(_kind(place), []).append(place.host)
-    hosts = {place.host for place in places}
-    if len(kinds) < 2:
-        if len(hosts) > 1:
-            text = (
-                f"The points were measured on {len(hosts)} hosts of the same kind: ratios are within one host; absolute"
-                " times of different points are of different machines."
-            )
-            yield Doubt("several-hosts", text, "", {"hosts": sorted(hosts)})
-        return
-    names = "; ".join(f"{', '.join(sorted({*of_kind}))}: {', '.join(kind)}" for kind, of_kind in kinds.items())
+    names = "; ".join(there)
     text = f"The points were measured on hosts that differ ({names}): do not compare times of different points."
     action = "Ratios at a point are within one host and still valid."
-    yield Doubt("unlike-hosts", text, action, {"hosts": sorted(hosts)})
+    yield Doubt("several-hosts", text, action, {"hosts": sorted(set(there.values()))})
 
 
-def _inputs(whole: Comparison) -> tuple[str, ...]:
-    """Names of inputs without an axis, as a fuzzer's points have."""
-    names = dict.fromkeys(subject.sub_label or "" for subject in whole.subjects)
-    return tuple(names) if len(names) > 1 else ()
-
-
-def _kind(place: EnginePlace) -> tuple[str, ...]:
+def _kind(e: Environment) -> str:
     """What makes times of two hosts no curve: processor, cores, accelerator, torch and Python."""
-    e = place.environment
-    assert e is not None
     shown = (e.cpu, f"{e.usable_cores} cores", e.accelerator, f"torch {e.torch}", f"Python {e.python}")
-    return tuple(part for part in shown if part)
+    return ", ".join(part for part in shown if part)
 
 
 # ---- host_queues -----------------------------------------------------------------------------------------------------
@@ -230,8 +213,6 @@ _LOOK = 0.05
 """Seconds between two looks for answers: a look takes processor time of a host that may be measuring."""
 _TELL = 0.2
 """Seconds after which the progress is told again what it knows."""
-_EXPECTED = 3.0
-"""Seconds of the first piece of work, for the progress; it imports torch."""
 _MODULE = "torchbench_magic.cluster.on_engine"
 
 
@@ -296,8 +277,6 @@ class _Run:
         self.not_measured: dict[int, tuple[int, str]] = {}
         self.raised: dict[int, RaisedThere] = {}
         self.new: set[int] = set()
-        self.spent: list[float] = []
-        self._since: dict[int, float] = {}
         self.began = time.monotonic()
         self._last_told: tuple[list[str], float] = [], 0.0
 
@@ -313,7 +292,6 @@ class _Run:
             self._find_stored()
         jobs = [job for job in self._jobs() if job.number not in self.measured]
         self.queues = HostQueues({engine.id: engine.place for engine in self.fit}, jobs)
-        self.asked = len(jobs)
         try:
             while self.queues.is_open:
                 for engine, job in self.queues.due():
@@ -356,7 +334,6 @@ class _Run:
         if why := why_not(engine, has_code=names.has_code):
             self._drop(engine, why)
             return
-        self._since[engine.id] = time.monotonic()
         question = {
             "sent": pickle.dumps(replace(sent, plan=replace(sent.plan, env=self._env(engine))), protocol=5),
             "texts": {file: text for file in names.files if (text := _text_of(file))},
@@ -389,7 +366,6 @@ class _Run:
             RaisedThere: the code raised, and what other engines say is not waited for.
         """
         engine, told = answer.engine, answer.value
-        self.spent.append(time.monotonic() - self._since.pop(engine.id))
         if answer.kind != "value":
             self._drop(engine, answer.said, dies_over_it=answer.kind == "died")
         elif told["kind"] == "measured":
@@ -511,11 +487,8 @@ class _Run:
         if not names or (names == self._last_told[0] and passed < self._last_told[1] + _TELL):
             return
         self._last_told = names, passed
-        one = sum(self.spent) / len(self.spent) if self.spent else _EXPECTED
-        waiting = self.asked - len(self.new) - len(self.not_measured)
-        hosts = len({engine.place for engine in self.fit}) or 1
         more = f"; {len(names) - 1} more at work" if len(names) > 1 else ""
-        self.task.progress.update(passed, passed + one * max(waiting, 1) / hosts, names[0] + more)
+        self.task.progress.update(passed, None, names[0] + more)
 
     def _check_measured(self) -> None:
         """

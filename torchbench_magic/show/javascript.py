@@ -6,7 +6,6 @@ import base64
 import hashlib
 import re
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -27,11 +26,6 @@ from typing import Protocol
 
 _KINDS = ("table", "table_explorer", "flame", "flame_explorer", "timeline", "timeline_explorer", "memory")
 """Those with a ``mount(element, data)``."""
-_NEAR = (
-    *("table_style", "chosen", "makers", "canvas", "timeline_graph", "table_cells", "table_document", "pattern"),
-    *("plain_numbers", "flame_graph", "row_filter", "table_view"),
-)
-"""An order that compresses well, by a hundredth: what is alike must be less than 32 KB apart."""
 _ONLY_READ = re.compile(r"^[ \t]*(?://.*\n|\n)?", re.MULTILINE)
 """Whole lines of comment, empty lines and indentation: a seventh of a compressed module. In ``static/`` no line of a
 template begins with ``//``, and none needs its indentation."""
@@ -121,31 +115,15 @@ def versioned(name: str) -> str:
 def _text_to_bring(names: tuple[str, ...]) -> str:
     """A classic script that makes the modules known to the page, and all that they import."""
     made = [_EXPORT.sub("", _module(name).text) for name in _ordered(("page",))]
-    needed = _ordered(names)
-    shared = (name for name in _ordered((*_NEAR, *names)) if name in needed and name in _shared())
-    made += [f'bring("{versioned(name)}",(page)=>{{\n{_body(name)}}});\n' for name in shared]
+    made += [f'bring("{versioned(name)}",(page)=>{{\n{_body(name)}}});\n' for name in _ordered(names)]
     return _ONLY_READ.sub("", f'(()=>{{"use strict";\n{"".join(made)}}})();\n')
 
 
-@cache
-def _shared() -> frozenset[str]:
-    """The modules that a page knows by name: those that an output needs, and what several of them import. What only one
-    of them imports is a part of it."""
-    users = Counter(name for kind in _KINDS for name in _ordered((kind,)))
-    return frozenset(_KINDS) | {name for name, count in users.items() if count > 1}
-
-
 def _body(name: str) -> str:
-    """The text of a module with its parts, which takes what it imports from the page."""
-    parts = [part for part in _ordered((name,)) if part == name or part not in _shared()]
-    taken: dict[str, dict[str, None]] = {}
-    for part in parts:
-        for names, of in _module(part).imports:
-            if of in _shared():
-                taken.setdefault(of, {}).update(dict.fromkeys(names.split(", ")))
-    imports = "".join(f'const {{ {", ".join(names)} }} = page["{versioned(of)}"];\n' for of, names in taken.items())
-    text = "".join(_EXPORT.sub("", _module(part).text) for part in parts)
-    return f"{imports}{text}return {{ {', '.join(_module(name).exports)} }};\n"
+    """The text of a module, which takes what it imports from the page."""
+    module = _module(name)
+    imports = "".join(f'const {{ {names} }} = page["{versioned(of)}"];\n' for names, of in module.imports)
+    return f"{imports}{_EXPORT.sub('', module.text)}return {{ {', '.join(module.exports)} }};\n"
 
 
 def packed_text(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from numbers import Integral, Real
 from typing import Any
@@ -99,7 +99,8 @@ MOST_BYTES = 16_384
 LEAST_BYTES = 2048  # below it not even the envelope fits
 _ENVIRONMENT = ("python", "torch", "system", "cpu", "usable_cores", "num_threads", "accelerator", "commit", "variables")
 _LISTS = (("doubts", 3), ("insights", 3))  # with what is kept of them before figures are left out
-_TEXT_STEPS = (200, 100, 60)
+_SHORT = 60
+"""Characters of a text where room is needed, and a quarter of those of what repeats the result."""
 
 
 def to_json(result: Any, *, max_bytes: int | None = None) -> str:
@@ -155,20 +156,13 @@ def _fitted(made: dict[str, Any], most: int) -> str:
 
     First goes what explains, then what repeats, then rows from the end of the longest table.
     """
-    steps: list[Callable[[dict[str, Any]], bool]] = [_without_evidence, _with_few_entries, _without_variables]
-    steps += [_with_shorter_texts(longest) for longest in _TEXT_STEPS]
     text = strict_json(made)
-    for step in steps:
+    for step in (_without_evidence, _with_few_entries, _without_variables, _with_short_texts):
         if len(text) <= most:
             return text
-        if step(made):
-            text = strict_json(made)
-    while len(text) > most and _with_fewer_rows(made):
+        step(made)
         text = strict_json(made)
-    if len(text) > most:
-        _with_shorter_texts(24)(made)
-        made["environment"] = made["environment"] and {"line": clipped(made["environment"]["line"], 100)}
-        made["doubts"], made["insights"] = made["doubts"][:1], made["insights"][:1]
+    while len(text) > most and _with_fewer_rows(made):
         text = strict_json(made)
     return text if len(text) <= most else strict_json(_bare(made))
 
@@ -177,66 +171,42 @@ def _count(made: dict[str, Any], name: str, how_many: int) -> None:
     made["left_out"][name] = made["left_out"].get(name, 0) + how_many
 
 
-def _without_evidence(made: dict[str, Any]) -> bool:
-    found = [each for each in made["insights"] if each["evidence"]]
-    for each in found:
-        each["evidence"] = {}
-    if found:
-        _count(made, "evidence", len(found))
-    return bool(found)
+def _without_evidence(made: dict[str, Any]) -> None:
+    for each in made["insights"]:
+        if each["evidence"]:
+            _count(made, "evidence", 1)
+            each["evidence"] = {}
 
 
-def _with_few_entries(made: dict[str, Any]) -> bool:
-    cut = False
+def _with_few_entries(made: dict[str, Any]) -> None:
     for name, kept in _LISTS:
         if len(made[name]) > kept:
             _count(made, name, len(made[name]) - kept)
-            made[name], cut = made[name][:kept], True
-    return cut
+            made[name] = made[name][:kept]
 
 
-def _without_variables(made: dict[str, Any]) -> bool:
-    environment = made["environment"] or {}
-    if not environment.get("variables"):
-        return False
-    _count(made, "variables", len(environment.pop("variables")))
-    return True
+def _without_variables(made: dict[str, Any]) -> None:
+    if variables := (made["environment"] or {}).pop("variables", None):
+        _count(made, "variables", len(variables))
 
 
-def _with_shorter_texts(longest: int) -> Callable[[dict[str, Any]], bool]:
-    def step(made: dict[str, Any]) -> bool:
-        count = 0
+def _with_short_texts(made: dict[str, Any]) -> None:
+    """But for the sentence. What repeats the result is left out as a whole where it is long: half a cell cannot be
+    run."""
 
-        def cut(value: Any) -> Any:
-            nonlocal count
-            if isinstance(value, str) and len(value) > longest:
-                count += 1
-                return clipped(value, longest)
-            if isinstance(value, dict):
-                return {name: cut(part) for name, part in value.items()}
-            return [cut(part) for part in value] if isinstance(value, list) else value
+    def cut(value: Any) -> Any:
+        if isinstance(value, str) and len(value) > _SHORT:
+            _count(made, "texts", 1)
+            return clipped(value, _SHORT)
+        if isinstance(value, dict):
+            return {name: cut(part) for name, part in value.items()}
+        return [cut(part) for part in value] if isinstance(value, list) else value
 
-        spared = ("sentence", "left_out", "format", "kind") if longest >= min(_TEXT_STEPS) else ("left_out",)
-        for name in [name for name in made if name not in spared]:
-            if name == "repeat" and made[name]:  # half a cell cannot be run
-                count += _without_long_cell(made[name], 4 * longest)
-            made[name] = cut(made[name]) if name != "repeat" else made[name]
-        if count:
-            made["left_out"]["texts"] = count
-        return count > 0
-
-    return step
-
-
-def _without_long_cell(repeat: dict[str, Any], longest: int) -> int:
-    """Drop the text that repeats it where that is longer; its source ids say which it was."""
-    cut = 0
-    for name, value in repeat.items():
-        if isinstance(value, str) and len(value) > longest and name in ("cell", "command"):
-            repeat[name], cut = None, cut + 1
-        elif isinstance(value, list | dict) and len(strict_json(value)) > 2 * longest:
-            repeat[name], cut = type(value)(), cut + 1
-    return cut
+    if len(strict_json(made["repeat"])) > 4 * _SHORT:
+        _count(made, "texts", 1)
+        made["repeat"] = None
+    for name in made.keys() - {"sentence", "left_out", "repeat"}:
+        made[name] = cut(made[name])
 
 
 def _tables(made: dict[str, Any]) -> dict[str, list[Any]]:
@@ -248,19 +218,17 @@ def _tables(made: dict[str, Any]) -> dict[str, list[Any]]:
 def _with_fewer_rows(made: dict[str, Any]) -> bool:
     """A tenth fewer rows in the table that takes most; False where each is down to one."""
     tables = {name: rows for name, rows in _tables(made).items() if len(rows) > 1}
-    if not tables:
-        return False
-    name = max(tables, key=lambda each: len(strict_json(tables[each])))
-    rows = made[name]
-    keep = max(1, min(len(rows) - 1, len(rows) * 9 // 10))
-    _count(made, name, len(rows) - keep)
-    made[name] = rows[:keep]
-    return True
+    if tables:
+        name = max(tables, key=lambda each: len(strict_json(tables[each])))
+        keep = len(made[name]) * 9 // 10
+        _count(made, name, len(made[name]) - keep)
+        made[name] = made[name][:keep]
+    return bool(tables)
 
 
 def _bare(made: dict[str, Any]) -> dict[str, Any]:
     """What is left of a result whose names alone do not fit."""
     tables = _tables(made)
     left_out = made["left_out"] | {name: len(rows) for name, rows in tables.items()}
-    sentence = clipped(made["sentence"], 60)
-    return {**made, **{name: [] for name in tables}, "sentence": sentence, "repeat": None, "left_out": left_out}
+    bare = {"sentence": clipped(made["sentence"], _SHORT), "environment": None, "repeat": None, "left_out": left_out}
+    return {**made, **{name: [] for name in tables}, **bare}
