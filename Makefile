@@ -9,7 +9,7 @@ INSTALLED_FROM := pyproject.toml constraints.txt $(wildcard jupyter-config/*.py)
 # Numbers and tests must not depend on what the caller's shell says about threads; what is imported is compiled once.
 unexport OMP_NUM_THREADS MKL_NUM_THREADS PYTHONPATH PYTHONDONTWRITEBYTECODE
 
-# Two files at a time, in another order each time (its seed is printed): no test asserts a time or shares a place.
+# Three files at a time, in another order each time (its seed is printed): no test asserts a time or shares a place.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test rewritten test-slow soak test-newest test-matrix lint bench lab notebooks dist constraints debian clean

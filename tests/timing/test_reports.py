@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
@@ -13,9 +13,11 @@ from tests.notebook.conftest import loaded, shell  # noqa: F401
 from tests.show.builders import HOSTILE, comparison_of, two_shapes
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results import Doubt
+from torchbench_magic.timing import reports
 from torchbench_magic.timing.across_runs import side_by_side
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.identity import source_id
+from torchbench_magic.timing.plan import Plan
 from torchbench_magic.timing.reports import MOST_BYTES, repeat_cell
 
 from .samples import lone
@@ -101,6 +103,14 @@ def test_a_cell_cannot_end_its_fence() -> None:
 def test_a_bound_that_nothing_fits_is_refused(most: object) -> None:
     with pytest.raises(OptionError, match="max_bytes"):
         comparison_of().to_markdown(max_bytes=most)
+
+
+def test_each_option_of_a_plan_is_in_the_cell_that_repeats_its_result() -> None:
+    """Or known not to be: names, and where it ran."""
+    written_apart, not_written = {"threads", "levers", "processes", "baseline"}, {"seed", "env", "engines"}
+    names = {"label", "sub_label", "description"}
+    known = {*reports._VALUES, *reports._FLAGS, *written_apart, *not_written, *names}
+    assert {field.name for field in fields(Plan)} == known
 
 
 def test_results_that_no_cell_makes_have_none() -> None:
