@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import gc
 import sys
 from dataclasses import dataclass
@@ -109,9 +108,6 @@ LEAKING = (
              "the chain of `last.before` holds 4.00 MiB", "chain", 3),
     LeakCell("states that an object links", (BATCH, NODE, RUNNER), "for i in range(16):\n    runner.step(x)",
              "the chain of `runner.node.before` holds 4.00 MiB", "chain"),
-    LeakCell("what a context variable collects", (BATCH, "import contextvars; log = contextvars.ContextVar('log')"),
-             "def note(t):\n    return log.set([*log.get([]), t])\nfor i in range(16):\n    note(x * i)\nnote(x)",
-             "with each of 16 runs: the list `log` (a context variable)", "list", 5),
     LeakCell("what a generator yields, kept", (BATCH, "kept = []"),
              "def batches():\n    for i in range(16):\n        yield x * i\n"
              "for t in batches():\n    kept.append(t)\ndel t",
@@ -148,11 +144,7 @@ HEALTHY = (
 
 
 def profile_in_shell(cell: LeakCell, options: str = "") -> Profile:
-    """The profile of the cell in a shell of its own, as a notebook runs it; context variables that it sets are gone."""
-    return contextvars.copy_context().run(_profile_in_shell, cell, options)
-
-
-def _profile_in_shell(cell: LeakCell, options: str) -> Profile:
+    """The profile of the cell in a shell of its own, as a notebook runs it."""
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 
