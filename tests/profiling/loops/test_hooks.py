@@ -23,6 +23,7 @@ from torchbench_magic.profiling.loops import marks as marks_module
 from torchbench_magic.profiling.loops.hooks import TrainingHooks
 from torchbench_magic.profiling.loops.marks import (
     BACKWARD,
+    CLOSURE,
     FORWARD,
     INPUT,
     LOSS,
@@ -289,6 +290,24 @@ def train():
 """
 
 
+COMPILED_GRADIENTS = """\
+import torchbench_magic
+weight = torch.ones(4, requires_grad=True)
+optimizer = torch.optim.SGD([weight], 0.1)
+@torch.compile(backend=BACKEND)
+def loss():
+    with torch.enable_grad():
+        return weight.square().sum()
+def closure():
+    made = loss()
+    made.backward()
+    return made
+def train():
+    for _ in range(4):
+        optimizer.step(closure)
+"""
+
+
 def anew(code: str, backend: str = "eager") -> Callable[[], None]:
     import torch._dynamo
 
@@ -305,6 +324,8 @@ def anew(code: str, backend: str = "eager") -> Callable[[], None]:
         pytest.param(COMPILED_STEP, True, marks=pytest.mark.compiler, id="step, warm"),
         pytest.param(COMPILED_STEP, False, id="step"),
         pytest.param(COMPILED_TRAINING, False, marks=pytest.mark.compiler, id="training"),
+        pytest.param(COMPILED_GRADIENTS, True, id="gradients on, warm"),
+        pytest.param(COMPILED_GRADIENTS, False, marks=pytest.mark.compiler, id="gradients on"),
     ],
 )
 def test_a_compiled_optimizer_is_compiled_no_more_often_for_being_observed(code: str, warm: bool) -> None:
@@ -441,27 +462,44 @@ def test_an_exception_that_the_code_prints_shows_no_frame_of_ours(fails: Callabl
     assert files(TrainingHooks(LoopMarks(), with_modules=True)) == files(None)
 
 
-@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.LBFGS])
-def test_a_step_with_a_closure_is_told(kind: type[torch.optim.Optimizer]) -> None:
+class PutsGradientsOn(torch.optim.SGD):
+    """For work of its own."""
+
+    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+        with torch.enable_grad():
+            return closure() if closure is not None else None
+
+
+@pytest.mark.parametrize(
+    ("kind", "closures"), [(torch.optim.SGD, 1), (torch.optim.LBFGS, 3), (PutsGradientsOn, 1), (torch.optim.AdamW, 1)]
+)
+def test_marks_tell_when_the_closure_of_a_step_runs(kind: type[torch.optim.Optimizer], closures: int) -> None:
     weight = torch.ones(2, requires_grad=True)
-    optimizer = kind([weight], lr=0.1)  # type: ignore[call-arg]
+    optimizer = kind([weight], **({"max_iter": 3, "lr": 0.1} if closures > 1 else {}))  # type: ignore[call-arg]
+    ran = []
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        loss = weight.square().sum()
+        with torch.enable_grad():  # of its own
+            loss = weight.square().sum()
         loss.backward()
+        ran.append(1)
         return loss
 
     marks = LoopMarks()
     hooks = TrainingHooks(marks, with_modules=True)
     hooks.start()
     optimizer.step(closure)
-    optimizer.step(closure=closure)
-    if kind is torch.optim.SGD:
+    if kind is not torch.optim.LBFGS:
         optimizer.step()
+        optimizer.step(closure=closure)
+    with torch.enable_grad():
+        pass
     hooks.stop()
-    steps = [span.has_closure for span in spans_of(marks.record) if span.phase == OPTIMIZER]
-    assert steps == [True, True, *([False] if kind is torch.optim.SGD else [])]
+    inside = [span for span in spans_of(marks.record) if span.phase == CLOSURE]
+    passes = [span for span in spans_of(marks.record) if span.phase == BACKWARD]
+    assert len(ran) == len(inside) == len(passes) >= closures
+    assert all(a.begin < b.begin and b.end < a.end for a, b in zip(inside, passes, strict=True))
 
 
 @pytest.mark.parametrize("where", ["within the step", "around the step"])

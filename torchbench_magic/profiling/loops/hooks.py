@@ -87,6 +87,8 @@ class TrainingHooks:
         put(range_type, "__enter__", self._ranges.entered)
         put(optim.Optimizer, "_optimizer_step_code", self._ranges.step_made)
         put(range_type, "__exit__", self._ranges.left)
+        put(torch.enable_grad, "__enter__", self._ranges.gradients_on)
+        put(torch.enable_grad, "__exit__", self._ranges.gradients_off)
         asker, name = asker_of_compiled_calls()
         if asker is not None:
             put(asker, name, lambda was: calls_noted_at(was, self.marks))
@@ -397,6 +399,9 @@ def calls_noted(original: Any, marks: LoopMarks, outer: OuterCalls) -> Any:
 # newer: the wrapper that torch puts round ``step`` of every class of optimizers, the users' own too, runs it in a range
 # of the name of `_STEP`, and then calls the optimizer's ``_optimizer_step_code`` in it (there for profilers). Ranges of
 # that name which other code opens are none of these.
+#
+# Optimizers step with gradients off, and put them on for their closure: all of torch's do so by `enable_grad`. So that
+# tells when the closure of a step runs, however often.
 
 _STEP = "Optimizer.step#"
 
@@ -407,7 +412,9 @@ class StepRanges:
     def __init__(self, marks: LoopMarks, gradients: UnclearedGradients) -> None:
         self._marks = marks
         self._gradients = gradients
-        self._running: list[tuple[Any, FrameType | None]] = []  # each within the one before: range, the user's caller
+        # each within the one before: range, the user's caller, the frame of torch's wrapper
+        self._running: list[tuple[Any, FrameType | None, FrameType]] = []
+        self._closures: list[tuple[Any, Any]] = []  # that run: the range of the step, what put gradients on
         self._made: Any = None  # the optimizer whose step was made last
 
     def entered(self, was: Any) -> Any:
@@ -418,9 +425,7 @@ class StepRanges:
         @functools.wraps(was)
         def entered(range_: Any) -> Any:
             if range_.name.startswith(_STEP) and here(1).f_code is of_torch and get_ident() == marks.thread:
-                running.append((range_, marks.begin(OPTIMIZER, here(2))))
-                if _has_closure(here(1)):
-                    marks.closure()
+                running.append((range_, marks.begin(OPTIMIZER, here(2)), here(1)))
             return was(range_)
 
         return entered
@@ -452,6 +457,37 @@ class StepRanges:
             return result
 
         return left
+
+    def gradients_on(self, was: Any) -> Any:
+        """``enable_grad.__enter__``"""
+        marks, running, closures = self._marks, self._running, self._closures
+        thread, get_ident = marks.thread, threading.get_ident
+
+        @functools.wraps(was)
+        def gradients_on(context: Any) -> Any:
+            result = was(context)
+            if running and get_ident() == thread:
+                step, _, wrapper = running[-1]
+                is_inside = bool(closures) and closures[-1][0] is step  # the closure's own
+                if not is_inside and _has_closure(wrapper):
+                    closures.append((step, context))
+                    marks.closure(begins=True)
+            return result
+
+        return gradients_on
+
+    def gradients_off(self, was: Any) -> Any:
+        """``enable_grad.__exit__``"""
+        marks, closures = self._marks, self._closures
+
+        @functools.wraps(was)
+        def gradients_off(context: Any, *error: Any) -> Any:
+            if closures and closures[-1][1] is context:
+                closures.pop()
+                marks.closure(begins=False)
+            return was(context, *error)
+
+        return gradients_off
 
     def _step_ends(self, optimizer: Any, caller: FrameType | None) -> int:
         """The number of the optimizer that has made a step, called from this frame."""

@@ -34,7 +34,7 @@ COMPILED = 101
 UNCLEARED = 102
 """The mark, within an optimizer's step, that nothing has cleared its gradients since the one before."""
 CLOSURE = 103
-"""The mark, within an optimizer's step, that it was given a closure."""
+"""The mark of an optimizer's step that begins to run its closure, the same negative as that ends: no phase."""
 WIDTH = 4
 """Numbers of a mark: Unix ns, the mark, the place (as a phase begins) or -1, and a fact (as it ends): the number of
 the loader or the optimizer, or the flags of a module's call."""
@@ -124,9 +124,9 @@ class LoopMarks:
         """A call of compiled code begins."""
         self._write(time.time_ns(), COMPILED, -1, -1)
 
-    def closure(self) -> None:
-        """The optimizer that steps now was given a closure."""
-        self._write(time.time_ns(), CLOSURE, -1, -1)
+    def closure(self, *, begins: bool) -> None:
+        """The closure of the optimizer that steps now begins, or ends."""
+        self._write(time.time_ns(), CLOSURE if begins else -CLOSURE, -1, -1)
 
     def uncleared(self) -> None:
         """Nothing has cleared the gradients of the optimizer that steps now."""

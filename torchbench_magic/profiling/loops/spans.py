@@ -16,7 +16,6 @@ from torchbench_magic.units import count
 
 from .marks import (
     BACKWARD,
-    CLOSURE,
     COMPILED,
     FORWARD,
     INPUT,
@@ -69,13 +68,12 @@ class Span:
 
     Attributes:
         begin, end: Unix ns.
-        phase: number of the phase, as in `marks`.
+        phase: number of the phase, or `CLOSURE`, as in `marks`.
         place: number of its line; -1 for none.
         fact: number of the loader or the optimizer, or the flags of a module's call; -1 where there is none.
         is_inner: it ran within another phase.
         in_backward: within a backward pass.
         is_uncleared: the step of an optimizer whose gradients nothing has cleared since its step before.
-        has_closure: the step of an optimizer that was given one.
         is_head: the head of a ``for`` loop; another input is a DataLoader's.
     """
 
@@ -87,7 +85,6 @@ class Span:
     is_inner: bool = False
     in_backward: bool = False
     is_uncleared: bool = False
-    has_closure: bool = False
     is_head: bool = False
 
 
@@ -96,13 +93,13 @@ def spans_of(record: Sequence[int]) -> list[Span]:
     transfer that moved nothing."""
     running: list[tuple[int, int, int]] = []  # (begin, phase, place)
     found: list[Span] = []
-    began: dict[int, set[int]] = {UNCLEARED: set(), CLOSURE: set()}  # when the steps of which this is said did
+    uncleared: set[int] = set()  # when these began
     for at in range(0, len(record) - WIDTH + 1, WIDTH):
         time, mark, place, fact = record[at], record[at + 1], record[at + 2], record[at + 3]
         if mark in (STEP, COMPILED):
             continue
-        if mark in began:
-            began[mark].update(begin for begin, _, _ in running[-1:])
+        if mark == UNCLEARED:
+            uncleared.update(begin for begin, _, _ in running[-1:])
         elif mark > 0:
             running.append((time, mark, place))
         elif any(phase == -mark for _, phase, _ in running):
@@ -111,8 +108,7 @@ def spans_of(record: Sequence[int]) -> list[Span]:
             begin, phase, where = running.pop()
             if phase != TRANSFER or fact == 1:
                 backward = any(around == BACKWARD for _, around, _ in running)
-                said = (begin in began[UNCLEARED], begin in began[CLOSURE])
-                found.append(Span(begin, time, phase, where, fact, bool(running), backward, *said))
+                found.append(Span(begin, time, phase, where, fact, bool(running), backward, begin in uncleared))
     return sorted(found, key=lambda span: (span.begin, -span.end))
 
 

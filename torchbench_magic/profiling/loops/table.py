@@ -19,7 +19,7 @@ from torchbench_magic.profiling.sources import CodeSources, ProfiledBody, place_
 from torchbench_magic.profiling.trace import Source, Trace
 
 from . import hooks, phases
-from .marks import BACKWARD, FORWARD, INPUT, LOSS, OPTIMIZER, STEP, WIDTH, LineSamples, LoopMarks, PlaceBook
+from .marks import BACKWARD, CLOSURE, FORWARD, INPUT, LOSS, OPTIMIZER, STEP, WIDTH, LineSamples, LoopMarks, PlaceBook
 from .phases import PHASES
 from .spans import (
     Leads,
@@ -277,7 +277,8 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source]) -> pd.DataFrame:
     """The table. Rows of a step add up to it; outside of steps stand only the phases themselves."""
     steps = recognised_steps(loop.spans, loop.end) if loop.steps is None else list(loop.steps)
     roles = _roles(loop.spans, Leads(loop.spans, steps))
-    pieces = pieces_of(loop.spans)
+    # what a closure runs outside of phases is left as a gap: the loss, or other code
+    pieces = [piece for piece in pieces_of(loop.spans) if piece.phase != CLOSURE]
     sums: dict[_Key, _Sum] = defaultdict(_Sum)
     begins = [begin for begin, _ in steps]
     loaders = pieces_of(span for span in loop.spans if span.phase == INPUT and not span.is_head)
@@ -289,10 +290,8 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source]) -> pd.DataFrame:
         if piece.phase == FORWARD:
             mode = _mode(piece, _role(piece, roles))
         mine = sums[number, PHASES[piece.phase - 1], piece.place, mode, False]
-        # what a step does itself is not told from what its closure runs: all that is left as a gap
-        end = piece.begin if piece.has_closure else piece.end
-        mine.ns += end - piece.begin
-        mine.added += loop.lines.added(piece.begin, end)
+        mine.ns += piece.end - piece.begin
+        mine.added += loop.lines.added(piece.begin, piece.end)
         mine.calls += (piece.begin, piece.phase) in entered
         if piece.phase == INPUT:
             mine.loader_ns += _common(piece, loaders)
@@ -301,7 +300,7 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source]) -> pd.DataFrame:
         if piece.phase == INPUT and piece.end - piece.begin >= _LOOKED_INTO:
             inside = loop.lines.shares(piece.begin, piece.end)
             mine.inner.update({place: int(ns) for place, ns in inside.items() if place not in (-1, piece.place)})
-    for begin, end, number, is_loss in _gaps([piece for piece in pieces if not piece.has_closure], steps):
+    for begin, end, number, is_loss in _gaps(pieces, steps):
         shares = loop.lines.shares(begin, end) or {-1: float(end - begin)}
         if end - begin < _DIVIDED:
             shares = {max(shares, key=lambda place: shares[place]): float(end - begin)}
