@@ -8,11 +8,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
 import torch
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 
 from tests.kernel.conftest import by_files
 from torchbench_magic.process.machine import usable_cores
@@ -26,16 +28,21 @@ def run(name: str, folder: Path, patience: int = 240, then: str = "") -> list[st
     fails ends the test."""
     book = nbformat.read(EXAMPLES / name, as_version=4)
     book.cells += [nbformat.v4.new_code_cell(then)] if then else []
-    NotebookClient(
+    client = NotebookClient(
         book, timeout=patience, kernel_name="python3", resources={"metadata": {"path": str(folder)}}, config=by_files()
-    ).execute()
-    shown = []
-    for cell in book.cells:
-        if cell.cell_type == "code":
-            outputs = cell.outputs
-            parts = [o["text"] if o["output_type"] == "stream" else o["data"].get("text/plain", "") for o in outputs]
-            shown.append(re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(parts)))
-    return shown
+    )
+    try:
+        client.execute()
+    except CellExecutionError as error:
+        error.add_note("\n".join(map(_shown, book.cells)))  # what cells before it showed may be the reason
+        raise
+    return [_shown(cell) for cell in book.cells if cell.cell_type == "code"]
+
+
+def _shown(cell: Any) -> str:
+    outputs = [output for output in cell.get("outputs", ()) if output["output_type"] != "error"]
+    parts = [o["text"] if o["output_type"] == "stream" else o["data"].get("text/plain", "") for o in outputs]
+    return re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(parts))
 
 
 @pytest.mark.slow
