@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.process.trees import tree
+from torchbench_magic.diagnosis import examination
 from torchbench_magic.diagnosis.examination import (
-    Builds,
     BusyProcess,
     CoreLimits,
     WatchedLoad,
@@ -26,9 +26,8 @@ from torchbench_magic.diagnosis.examination import (
     load_findings,
     memory_findings,
     nvidia_driver,
+    openmp_finding,
     processor_findings,
-    read_builds,
-    runtime_findings,
     tool_findings,
     watch_load,
 )
@@ -238,43 +237,29 @@ def test_memory(tmp_path: Path, files: dict[str, str], expected: dict[str, str])
 # ---- builds -------------------------------------------------------------------------------------------------
 
 
-def test_release_builds_without_hooks_are_well() -> None:
-    assert states(build_findings(Builds(built_as="Release"))) == dict.fromkeys(
-        ("debug torch", "debug Python", "hooks"), "ok"
-    )
-
-
-@pytest.mark.parametrize(
-    ("builds", "kind", "evidence"),
-    [
-        (Builds(debug_torch=True), "debug torch", "torch.version.debug True"),
-        (Builds(built_as="Debug"), "debug torch", "torch.version.debug False, BUILD_TYPE=Debug"),
-        (Builds(debug_python=True), "debug Python", "Py_DEBUG is set"),
-        (Builds(hooks=("sys.settrace: a.B",)), "hooks", "sys.settrace: a.B"),
-        (Builds(checks=("a",), variables={"CUDA_LAUNCH_BLOCKING": "1"}), "torch checks", "a, CUDA_LAUNCH_BLOCKING=1"),
-    ],
-)
-def test_what_slows_every_operation_down(builds: Builds, kind: str, evidence: str) -> None:
-    found = of(build_findings(builds), kind)
-    assert (found.state, found.evidence) == ("warn", evidence)
-    assert found.fix
+def test_release_builds_without_hooks_are_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examination, "active_hooks", lambda: ())
+    assert states(build_findings()) == {"hooks": "ok"}
 
 
 @pytest.mark.filterwarnings("ignore:Anomaly Detection")
-def test_hooks_and_checks_of_this_process_are_seen() -> None:
+def test_what_slows_every_operation_down(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
+    monkeypatch.setattr(torch.version, "debug", True)
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     was = sys.getprofile()
     sys.setprofile(lambda *_: None)
     try:
         with torch.autograd.detect_anomaly(check_nan=False):
-            read = read_builds()
+            found = list(build_findings())
     finally:
         sys.setprofile(was)
-    assert any(hook.startswith("sys.setprofile: ") and "test_findings" in hook for hook in read.hooks)
-    assert read.checks == ("torch.autograd.set_detect_anomaly(True)",)
-    assert read.debug_torch is bool(torch.version.debug)
-    assert read.built_as == "Release"
+    assert states(found) == dict.fromkeys(("debug build", "hooks", "torch checks"), "warn")
+    assert of(found, "debug build").text == "torch, built for debugging: all code takes several times as long."
+    assert "sys.setprofile: tests.diagnosis.test_findings" in of(found, "hooks").evidence
+    assert of(found, "torch checks").evidence == "torch.autograd.set_detect_anomaly(True), CUDA_LAUNCH_BLOCKING=1"
+    assert all(one.fix for one in found)
 
 
 # ---- libraries, clock, tools --------------------------------------------------------------------------------
@@ -286,20 +271,19 @@ def library(kind: str, name: str, place: str) -> NativeLibrary:
 
 def test_two_openmp_runtimes_are_said_with_their_packages() -> None:
     both = [library("OpenMP", "gomp", "torch"), library("OpenMP", "iomp5", "mkl")]
-    found = of(runtime_findings(both), "OpenMP")
+    found = openmp_finding(both)
     assert found.state == "warn"
     assert found.text.startswith("2 OpenMP runtimes are loaded")
     assert found.evidence == "libgomp.so (torch), libiomp5.so (mkl)"
     twice = [library("OpenMP", "gomp", "torch"), library("OpenMP", "gomp", "sklearn")]
-    assert of(runtime_findings(twice), "OpenMP").text.startswith("libgomp is loaded 2 times")
+    assert openmp_finding(twice).text.startswith("libgomp is loaded 2 times")
 
 
-def test_one_runtime_and_its_blas_are_well() -> None:
-    found = list(runtime_findings([library("OpenMP", "gomp", "torch"), library("BLAS", "openblas", "numpy")], "mkl"))
-    assert states(found) == dict.fromkeys(("OpenMP", "BLAS", "allocator"), "ok")
-    assert of(found, "BLAS").evidence == "torch has mkl built in; libopenblas.so (numpy)"
-    assert states(runtime_findings(None)) == {"libraries": "not available"}
-    assert states(runtime_findings(())) == dict.fromkeys(("OpenMP", "BLAS", "allocator"), "ok")
+def test_one_openmp_runtime_is_well_beside_other_libraries() -> None:
+    found = openmp_finding([library("OpenMP", "gomp", "torch"), library("BLAS", "openblas", "numpy")])
+    assert (found.state, found.text) == ("ok", "One OpenMP runtime is loaded: libgomp.")
+    assert openmp_finding(()).state == "ok"
+    assert openmp_finding(None).state == "not available"
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
-import sys
 import sysconfig
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,78 +44,35 @@ if TYPE_CHECKING:
 # ---- builds ----------------------------------------------------------------------------------------------------------
 # How Python and torch were built and started, and what hooks into every call: any of it costs a factor.
 
-
-@dataclass(frozen=True)
-class Builds:
-    """What is known of Python and torch.
-
-    Attributes:
-        debug_python: Python was built with ``--with-pydebug``.
-        hooks: what is called for every line, call or allocation: ``sys.settrace: coverage.tracer.CTracer``.
-        debug_torch: torch was built for debugging.
-        built_as: torch's BUILD_TYPE; empty where it does not say.
-        checks: switches of torch that check every operation.
-        variables: of the environment, that check or wait after every operation.
-    """
-
-    debug_python: bool = False
-    hooks: tuple[str, ...] = ()
-    debug_torch: bool = False
-    built_as: str = ""
-    checks: tuple[str, ...] = ()
-    variables: Mapping[str, str] = field(default_factory=dict)
+_CHECKING = ("CUDA_LAUNCH_BLOCKING", "TORCH_CPP_LOG_LEVEL", "TORCH_DISTRIBUTED_DEBUG")
+"""Variables of the environment by which torch checks or waits after every operation."""
 
 
-def read_builds() -> Builds:
-    """Read them; torch is imported."""
+def build_findings() -> Iterator[Finding]:
+    """What slows every operation down; torch is imported."""
     import torch
 
-    kind = re.search(r"\bBUILD_TYPE=(\w*)", torch.__config__.show())
-    waiting = ("CUDA_LAUNCH_BLOCKING", "TORCH_CPP_LOG_LEVEL", "TORCH_DISTRIBUTED_DEBUG")
+    is_debug = {
+        "torch": bool(torch.version.debug) or "BUILD_TYPE=Debug" in torch.__config__.show(),
+        "Python": bool(sysconfig.get_config_var("Py_DEBUG")),
+    }
+    slow = [name for name, is_so in is_debug.items() if is_so]
+    if slow:
+        text = f"{' and '.join(slow)}, built for debugging: all code takes several times as long."
+        yield Finding("debug build", "warn", text, "BUILD_TYPE, Py_DEBUG", "Install release builds.")
+    if hooks := "; ".join(active_hooks()):
+        text = "A hook is called for every line, call or allocation: Python code takes several times as long."
+        yield Finding("hooks", "warn", text, hooks, "Stop the debugger, coverage tool or tracer.")
+    else:
+        yield Finding("hooks", "ok", "No trace or profile hook is set.", "sys.gettrace, sys.getprofile, tracemalloc")
     checks = {
         "torch.autograd.set_detect_anomaly(True)": torch.is_anomaly_enabled(),
         "torch.use_deterministic_algorithms(True)": torch.are_deterministic_algorithms_enabled(),
+        **{f"{name}={os.environ.get(name)}": os.environ.get(name) in ("1", "INFO", "DETAIL") for name in _CHECKING},
     }
-    return Builds(
-        debug_python=bool(sysconfig.get_config_var("Py_DEBUG")) or hasattr(sys, "gettotalrefcount"),
-        hooks=tuple(active_hooks()),
-        debug_torch=bool(torch.version.debug),
-        built_as=kind[1] if kind else "",
-        checks=tuple(name for name, is_on in checks.items() if is_on),
-        variables={name: os.environ[name] for name in waiting if os.environ.get(name) in ("1", "INFO", "DETAIL")},
-    )
-
-
-def build_findings(builds: Builds) -> Iterator[Finding]:
-    """What slows every operation down."""
-    yield _of_torch(builds)
-    yield _of_python(builds)
-    if builds.hooks:
-        text = "A hook is called for every line, call or allocation: Python code takes several times as long."
-        fix = "Stop the debugger, coverage tool or tracer."
-        yield Finding("hooks", "warn", text, "; ".join(builds.hooks), fix)
-    else:
-        yield Finding("hooks", "ok", "No trace or profile hook is set.", "sys.gettrace, sys.getprofile, tracemalloc")
-    on = [*builds.checks, *(f"{name}={value}" for name, value in builds.variables.items())]
-    if on:
+    if on := ", ".join(name for name, is_on in checks.items() if is_on):
         text = "torch runs extra checks, waits or uses other kernels in every operation: times differ from normal ones."
-        fix = "Switch it off, unless you want to measure it."
-        yield Finding("torch checks", "warn", text, ", ".join(on), fix)
-
-
-def _of_torch(builds: Builds) -> Finding:
-    said = f"torch.version.debug {builds.debug_torch}" + (f", BUILD_TYPE={builds.built_as}" if builds.built_as else "")
-    if builds.debug_torch or builds.built_as == "Debug":
-        text = "torch is a debug build: its operations take several times as long."
-        return Finding("debug torch", "warn", text, said, "Install a release build.")
-    return Finding("debug torch", "ok", "torch is a release build.", said)
-
-
-def _of_python(builds: Builds) -> Finding:
-    if builds.debug_python:
-        text = "Python is a debug build: its code takes several times as long."
-        return Finding("debug Python", "warn", text, "Py_DEBUG is set", "Use a release build of Python.")
-    return Finding("debug Python", "ok", "Python is a release build.", "Py_DEBUG is not set")
+        yield Finding("torch checks", "warn", text, on, "Switch it off, unless you want to measure it.")
 
 
 # ---- limits ----------------------------------------------------------------------------------------------------------
@@ -483,54 +438,28 @@ def _of_power(files: SystemFiles) -> Iterator[Finding]:
 
 
 # ---- runtimes --------------------------------------------------------------------------------------------------------
-# Which OpenMP, BLAS and allocator are loaded, and which of them twice.
+# Whether OpenMP is loaded twice.
 
 
-def runtime_findings(libraries: Sequence[NativeLibrary] | None, built_with: str = "") -> Iterator[Finding]:
-    """What is loaded.
+def openmp_finding(libraries: Sequence[NativeLibrary] | None) -> Finding:
+    """Which runtimes are loaded.
 
     Args:
         libraries: None where the system does not tell.
-        built_with: the BLAS that is linked into torch itself, as torch names it.
     """
     if libraries is None:
-        text = "Which OpenMP, BLAS and allocator are loaded is unknown."
-        yield Finding("libraries", "not available", text, "/proc/self/maps cannot be read")
-        return
-    by_kind = {kind: [one for one in libraries if one.kind == kind] for kind in ("OpenMP", "BLAS", "allocator")}
-    yield _of_openmp(by_kind["OpenMP"])
-    yield _of_blas(by_kind["BLAS"], built_with)
-    found = by_kind["allocator"]
-    text = f"The allocator is {_names(found)}." if found else "The allocator is the C library's."
-    yield Finding("allocator", "ok", text, _said(found) or "no other is loaded")
-
-
-def _of_openmp(found: Sequence[NativeLibrary]) -> Finding:
+        text = "Which OpenMP runtimes are loaded is unknown."
+        return Finding("OpenMP", "not available", text, "/proc/self/maps cannot be read")
+    found = [one for one in libraries if one.kind == "OpenMP"]
+    said, names = ", ".join(map(str, found)), sorted({f"lib{one.name}" for one in found})
     if len(found) < 2:
-        text = f"One OpenMP runtime is loaded: {_names(found)}." if found else "No OpenMP runtime is loaded as a file."
-        return Finding("OpenMP", "ok", text, _said(found))
-    several = len({one.name for one in found}) > 1
-    what = f"{len(found)} OpenMP runtimes are loaded" if several else f"lib{found[0].name} is loaded {len(found)} times"
+        text = f"One OpenMP runtime is loaded: {names[0]}." if found else "No OpenMP runtime is loaded as a file."
+        return Finding("OpenMP", "ok", text, said)
+    what = f"{len(found)} OpenMP runtimes are loaded"
+    what = what if len(names) > 1 else f"{names[0]} is loaded {len(found)} times"
     text = f"{what}, each with its own threads: together they may use more threads than there are cores."
     fix = "Import only one of these packages, or install them all from one source (pip or conda)."
-    return Finding("OpenMP", "warn", text, _said(found), fix)
-
-
-def _of_blas(found: Sequence[NativeLibrary], built_with: str) -> Finding:
-    own = f"torch has {built_with} built in" if built_with else ""
-    if len(found) > 1:
-        text = f"{len(found)} BLAS libraries are loaded, each with its own threads, active only during its calls."
-    else:
-        text = f"BLAS besides torch's: {_names(found)}." if found else "The only BLAS is torch's."
-    return Finding("BLAS", "ok", text, "; ".join(part for part in (own, _said(found)) if part))
-
-
-def _names(found: Sequence[NativeLibrary]) -> str:
-    return ", ".join(f"lib{name}" for name in dict.fromkeys(one.name for one in found))
-
-
-def _said(found: Sequence[NativeLibrary]) -> str:
-    return ", ".join(map(str, found))
+    return Finding("OpenMP", "warn", text, said, fix)
 
 
 # ---- tools -----------------------------------------------------------------------------------------------------------
@@ -716,19 +645,10 @@ def findings_of(threads: int, accelerator: str | None, files: SystemFiles = THIS
         threads: torch's intra-op threads.
         accelerator: its name, or None.
     """
-    builds = read_builds()
     yield from limit_findings(core_limits(threads, files))
     yield from memory_findings(files)
-    yield from build_findings(builds)
-    yield from runtime_findings(native_libraries(files), _own_blas())
+    yield from build_findings()
+    yield openmp_finding(native_libraries(files))
     yield from processor_findings(files)
     yield from tool_findings()
     yield accelerator_finding(accelerator, _backend(), nvidia_driver(files))
-
-
-def _own_blas() -> str:
-    """What torch says of its BLAS: ``mkl``."""
-    import torch
-
-    said = re.search(r"\bBLAS_INFO=(\w+)", torch.__config__.show())
-    return said[1] if said else ""
