@@ -122,6 +122,22 @@ def test_looks_count_for_the_time_since_the_one_before_and_not_as_one_each() -> 
     assert use.gil == pytest.approx(1.0, abs=0.03)
 
 
+@LINUX
+def test_looks_become_rare_where_all_cores_run_own_threads_and_nowhere_else() -> None:
+    side = side_process._Side(os.getpid(), (), clock=lambda: now)
+    side.cores = 2
+    for threads_running, expected in ((2.0, 4), (0.5, 1), (1.9, 4), (1.05, 1)):
+        now, run = 0, 0
+        side.begin(0.0)
+        for _ in range(100):
+            side._note_running(now, run, SECOND // 200 if now else 0)
+            side.samples += 1
+            now, run = now + SECOND // 200, run + round(threads_running * SECOND / 200)
+        assert side.rarer == expected, threads_running
+    side.cores, side.running = 1, 1.0  # threads that take turns fill one core
+    assert side.rarer == 1
+
+
 def test_of_nothing_seen_there_is_no_figure() -> None:
     nothing = {"points": [], "threads": [], "looked": 0, "most": 0, "sees_waits": True, "ended": 0}
     assert core_use(nothing, 1, 0, SECOND).run != core_use(nothing, 1, 0, SECOND).run

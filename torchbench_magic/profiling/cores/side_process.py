@@ -38,8 +38,12 @@ MOST_SHARE = 0.007
 """Of one core that this process may take. A look takes 0.1 ms with four threads (0.02 ms where the caches are warm);
 where it takes longer there are fewer. Threads that meet at barriers wait for the one that it displaces, so a cell on
 two cores loses as much again."""
-FIRST = 16
-"""Looks that are never rarer, of however many threads: short code gets enough of them."""
+FULL, CALM, FIRST = 0.9, 4, 16
+"""Where so much of the cores runs own threads, looks are so many times as rare: there they cost most, and what threads
+wait for is asked of code that leaves cores unused. The first ones are never rarer, of however many threads: short code
+gets enough of them."""
+ONE_AT_A_TIME = 1.1
+"""Running threads up to which a lock may hold the others (`cores.table.verdict_of`): then looks stay as they are."""
 MOST_POINTS = 2048
 
 
@@ -133,6 +137,7 @@ class _Side:
         self.threads: dict[tuple[int, int], _Thread] = {}
         self.ended: list[_Thread] = []
         self.sees_waits = True
+        self.cores = max(1, len(os.sched_getaffinity(root)))
         self._next_children = self._next_threads = 0.0
         self.begin(0.0)
 
@@ -146,7 +151,8 @@ class _Side:
             thread.runnable = thread.timed = thread.untimed = 0
         self.ended = []
         self.points, self.samples, self.most, self.looked = Points(), 0, 0, 0
-        self._last: int | None = None  # ns of the clock at the look before
+        self._last: tuple[int, int] | None = None  # ns of the clock and ns run, at the look before
+        self.running = 0.0  # threads, lately
         self._gone_run = self._gone_wait = self._gone_below = 0
         self._counts_from_zero = now > 0.0  # threads that begin from now on
 
@@ -160,7 +166,7 @@ class _Side:
         if now >= self._next_threads:
             self._next_threads = now + THREADS_EVERY
             self._find_threads(now)
-        stands_for = 0 if self._last is None else at - self._last
+        stands_for = 0 if self._last is None else at - self._last[0]
         run, wait, below, runnable = self._gone_run, self._gone_wait, self._gone_below, 0
         for key, thread in list(self.threads.items()):
             is_late = self._read(thread, now)
@@ -177,8 +183,7 @@ class _Side:
                 thread.timed += stands_for * (thread.kind == TIMED)
                 thread.untimed += stands_for * (thread.kind == UNTIMED)
         self.points.add((at, run, wait, below), runnable, stands_for)
-        self.looked += stands_for
-        self._last = at
+        self._note_running(at, run, stands_for)
         self.samples += 1
         self.most = max(self.most, runnable)
 
@@ -195,6 +200,20 @@ class _Side:
         except (OSError, ValueError):
             return None
         return is_late
+
+    def _note_running(self, at: int, run: int, stands_for: int) -> None:
+        """How many threads ran lately: the mean over some `LATELY` / 8, as the kernel counts by its tick."""
+        if self._last is not None and stands_for > 0:
+            newest = min(1.0, stands_for / 1e9 / (LATELY / 8))
+            self.running += newest * ((run - self._last[1]) / stands_for - self.running)
+            self.looked += stands_for
+        self._last = at, run
+
+    @property
+    def rarer(self) -> int:
+        """How many times as long it is to the next look as it would be of code that leaves cores unused."""
+        is_full = self.running >= FULL * self.cores and self.running > ONE_AT_A_TIME
+        return CALM if is_full else 1
 
     def _end(self, key: tuple[int, int]) -> None:
         thread = self.threads.pop(key)
@@ -313,7 +332,7 @@ def main(arguments: list[str]) -> int:
         began = time.process_time()
         side.sample()
         length = max(period, 0.9 * length + 0.1 * (time.process_time() - began) / MOST_SHARE)
-        due = max(due + (length if side.samples >= FIRST else period), time.perf_counter())
+        due = max(due + (length * side.rarer if side.samples >= FIRST else period), time.perf_counter())
     return 1
 
 
