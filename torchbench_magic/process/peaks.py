@@ -380,28 +380,13 @@ def _read(key: str) -> Peaks | None:
     """Those that are kept; None where there are none, or no numbers stand there."""
     try:
         held = json.loads(_file(key).read_text(encoding="utf-8"))
-        if held["key"] != key:
+        if held.pop("key") != key:
             return None
-        made = Peaks(
-            threads=int(held["threads"]),
-            flops=tuple((str(name), int(count), _rate(rate)) for name, count, rate in held["flops"]),
-            bandwidth=tuple((int(size), int(count), _rate(rate)) for size, count, rate in held["bandwidth"]),
-            dispatch=_rate(held["dispatch"]),
-            caches=tuple((str(name), int(size)) for name, size in held["caches"]),
-            contended=_rate(held["contended"]),
-            is_kept=True,
-            notes=tuple(map(str, held["notes"])),
-        )
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError):
+        rows = {name: tuple(map(tuple, held[name])) for name in ("flops", "bandwidth", "caches")}
+        made = Peaks(**{**held, **rows, "notes": tuple(held["notes"]), "is_kept": True})
+        return made if min(made.dispatch, *(rate for *_, rate in (*made.flops, *made.bandwidth))) > 0 else None
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return made if made.dispatch > 0 and made.flops and made.bandwidth else None
-
-
-def _rate(value: object) -> float:
-    """A number at least 0; ValueError for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise ValueError(f"no rate: {value!r}")
-    return float(value)
 
 
 def _write(key: str, peaks: Peaks) -> str:
