@@ -312,10 +312,11 @@ def test_one_openmp_runtime_is_well_beside_other_libraries() -> None:
         (
             {
                 f"{CPUS}/cpu0/cpufreq/scaling_governor": "performance",
+                f"{CPUS}/intel_pstate/no_turbo": "1",
                 "/sys/class/power_supply/AC/type": "Mains",
                 "/sys/class/power_supply/AC/online": "1",
             },
-            {"governor": "ok", "turbo": "not available"},
+            {"governor": "ok", "turbo": "ok"},
         ),
     ],
 )

@@ -12,9 +12,8 @@ import torch
 from torchbench_magic.process import environment
 from torchbench_magic.process.environment import read_environment
 from torchbench_magic.process.machine import (
-    clock_control,
     cpu_quota,
-    governor_text,
+    governor,
     memory_limit,
     native_libraries,
     throttled_share,
@@ -204,31 +203,11 @@ def test_torchs_openmp_is_found_once_though_it_is_mapped_in_pieces() -> None:
     assert len(paths) == len(set(paths))
 
 
-@pytest.mark.parametrize(
-    ("files", "said", "turbo"),
-    [
-        ({}, "", None),
-        (
-            {f"{CPUS}/cpu0/cpufreq/scaling_governor": "performance\n", f"{CPUS}/intel_pstate/no_turbo": "0\n"},
-            "performance",
-            True,
-        ),
-        (
-            {
-                f"{CPUS}/cpu0/cpufreq/scaling_governor": "powersave",
-                f"{CPUS}/cpu1/cpufreq/scaling_governor": "performance",
-                f"{CPUS}/cpufreq/boost": "0",
-            },
-            "performance on 1, powersave on 1 processors",
-            False,
-        ),
-        ({f"{CPUS}/cpu0/cpufreq/scaling_governor": "", f"{CPUS}/cpufreq/boost": "unknown"}, "", None),
-    ],
-)
-def test_governor_and_turbo(tmp_path: Path, files: dict[str, str], said: str, turbo: bool | None) -> None:
-    control = clock_control(tree(tmp_path, files))
-    assert governor_text(control) == said
-    assert control.turbo is turbo
+def test_the_governors_of_all_processors_are_named(tmp_path: Path) -> None:
+    names = enumerate(("powersave\n", "ondemand", ""))
+    governors = {f"{CPUS}/cpu{at}/cpufreq/scaling_governor": name for at, name in names}
+    assert governor(tree(tmp_path, governors)) == "ondemand, powersave"
+    assert governor(tree(tmp_path / "guest", {})) == ""
 
 
 # ==== accelerators name ===============================================================================================

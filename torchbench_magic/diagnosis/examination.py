@@ -18,6 +18,7 @@ from torchbench_magic.process.contention import TICK, Contention, Counters, cont
 from torchbench_magic.process.environment import read_environment
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress
 from torchbench_magic.process.machine import (
+    CPUS,
     THIS_MACHINE,
     Limit,
     NativeLibrary,
@@ -25,9 +26,8 @@ from torchbench_magic.process.machine import (
     active_hooks,
     affinity,
     cgroup_figures,
-    clock_control,
     cpu_quota,
-    governor_text,
+    governor,
     memory_facts,
     memory_limit,
     native_libraries,
@@ -406,26 +406,27 @@ _OWN_STEERING = ("intel_pstate", "amd-pstate", "amd-pstate-epp")
 
 def processor_findings(files: SystemFiles = THIS_MACHINE) -> Iterator[Finding]:
     """What is known of the clock; a guest is told nothing as a rule."""
-    control = clock_control(files)
-    names = {name for name, _ in control.governors}
-    said = " · ".join(part for part in (control.driver, governor_text(control)) if part)
-    if not names:
+    steered, driver = governor(files), files.text(f"{CPUS}/cpu0/cpufreq/scaling_driver") or ""
+    said = " · ".join(part for part in (driver, steered) if part)
+    if not steered:
         guest = "hypervisor" in (files.text("/proc/cpuinfo") or "").split()
         unread = "/sys/devices/system/cpu/*/cpufreq cannot be read"
         why = "virtual machine: the host sets the clock" if guest else unread
         yield Finding("governor", "not available", "What controls the CPU clock is unknown.", why)
-    elif names == {"performance"} or control.driver in _OWN_STEERING:
-        yield Finding("governor", "ok", f"The governor is {governor_text(control)}.", said)
+    elif steered == "performance" or driver in _OWN_STEERING:
+        yield Finding("governor", "ok", f"The governor is {steered}.", said)
     else:
-        text = f"The clock follows the load (governor {governor_text(control)}): short measurements start slowly."
+        text = f"The clock follows the load (governor {steered}): short measurements start slowly."
         yield Finding("governor", "warn", text, said, "`sudo cpupower frequency-set -g performance`")
-    if control.turbo is None:
-        yield Finding("turbo", "not available", "Whether turbo is on is unknown.", "/sys does not report it")
-    elif control.turbo:
-        text = "Turbo is on: absolute times depend on temperature and on the number of busy cores; ratios hardly do."
-        yield Finding("turbo", "ok", text, control.turbo_said)
+    for path, on in ((f"{CPUS}/intel_pstate/no_turbo", "0"), (f"{CPUS}/cpufreq/boost", "1")):
+        if (told := files.text(path)) in ("0", "1"):
+            text = "Turbo is off: the clock is steady."
+            if told == on:
+                text = "Turbo is on: absolute times depend on temperature and busy cores; ratios hardly do."
+            yield Finding("turbo", "ok", text, f"{path}: {told}")
+            break
     else:
-        yield Finding("turbo", "ok", "Turbo is off: the clock is steady.", control.turbo_said)
+        yield Finding("turbo", "not available", "Whether turbo is on is unknown.", "/sys does not report it")
     yield from _of_power(files)
 
 
