@@ -17,11 +17,9 @@ from tests.process.trees import tree
 from torchbench_magic.diagnosis import examination
 from torchbench_magic.diagnosis.examination import (
     BusyProcess,
-    CoreLimits,
     WatchedLoad,
     accelerator_finding,
     build_findings,
-    core_limits,
     limit_findings,
     load_findings,
     memory_findings,
@@ -32,8 +30,9 @@ from torchbench_magic.diagnosis.examination import (
     watch_load,
 )
 from torchbench_magic.diagnosis.findings import Diagnosis, Finding, SelfTest
+from torchbench_magic.process import machine
 from torchbench_magic.process.contention import Contention, Counters
-from torchbench_magic.process.machine import Limit, NativeLibrary
+from torchbench_magic.process.machine import NativeLibrary
 
 # ==== findings ========================================================================================================
 # Each finding from facts: what is well, what spoils a measurement, what is not known.
@@ -142,63 +141,66 @@ def test_processes_of_a_hidden_proc_are_no_error(tmp_path: Path) -> None:
 # ---- limits -------------------------------------------------------------------------------------------------
 
 
-def limits(**given: object) -> CoreLimits:
-    known = {"installed": 8, "affinity": "0-7", "allowed": 8, "quota": Limit(math.inf), "throttled": math.nan}
-    return CoreLimits(**{**known, "usable": 8, "threads": 8, **given})  # type: ignore[arg-type]
+class Box:
+    """A machine with so many processors, of which all may be used unless fewer are said."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self.patch = root, monkeypatch
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+            monkeypatch.delenv(name, raising=False)
+
+    def findings(
+        self, threads: int, installed: int, *, own: int | None = None, quota: float | None = math.inf, stat: str = ""
+    ) -> dict[str, Finding]:
+        files = {"/proc/cpuinfo": ""} if quota is None else {f"{CG}/cgroup.procs": "", f"{CG}/cpu.stat": stat}
+        if quota is not None and quota < math.inf:
+            files[f"{CG}/cpu.max"] = f"{int(quota * 1e5)} 100000"
+        self.patch.setattr(os, "cpu_count", lambda: installed)
+        for module in (examination, machine):
+            self.patch.setattr(module, "affinity", lambda: frozenset(range(installed if own is None else own)))
+        return {one.kind: one for one in limit_findings(threads, tree(self.root / f"{threads} {quota}", files))}
 
 
-def quota(cores: float) -> Limit:
-    return Limit(cores, f"{CG}/cpu.max: {int(cores * 1e5)} 100000", CG)
+@pytest.fixture
+def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Box:
+    return Box(tmp_path, monkeypatch)
 
 
-def test_a_machine_of_its_own_is_well() -> None:
-    found = list(limit_findings(limits()))
-    assert states(found) == {"threads": "ok", "affinity": "ok", "quota": "ok"}
+def test_a_machine_of_its_own_is_well(box: Box) -> None:
+    assert states(box.findings(8, 8).values()) == {"threads": "ok", "affinity": "ok", "quota": "ok"}
 
 
-def test_more_threads_than_cores_wait_for_each_other() -> None:
-    found = of(limit_findings(limits(usable=2, threads=8, affinity="0-1", allowed=2)), "threads")
-    assert found.state == "warn"
-    assert found.text == "torch uses 8 threads on 2 usable cores: the threads wait for each other."
-    assert found.fix.startswith("`torch.set_num_threads(2)`")
+def test_more_threads_than_cores_wait_for_each_other(box: Box) -> None:
+    found = box.findings(8, 8, own=2)
+    assert found["threads"].state == "warn"
+    assert found["threads"].text == "torch uses 8 threads on 2 usable cores: the threads wait for each other."
+    assert found["threads"].fix.startswith("`torch.set_num_threads(2)`")
+    assert found["affinity"].evidence == "sched_getaffinity: 0-1; os.cpu_count() 8"
 
 
-def test_half_a_core_stops_even_one_thread() -> None:
-    found = list(limit_findings(limits(quota=quota(0.5), usable=1, threads=1, throttled=0.4)))
-    assert states(found) == {"threads": "not available", "affinity": "ok", "quota": "warn", "throttling": "warn"}
-    assert of(found, "quota").text.startswith("The cgroup's quota is 0.5 cores: even one thread is stopped")
-    assert f"{CG}/cpu.max: 50000 100000; os.cpu_count() 8" == of(found, "quota").evidence
-    assert "40 %" in of(found, "throttling").text
+def test_half_a_core_stops_even_one_thread(box: Box) -> None:
+    found = box.findings(1, 8, quota=0.5, stat="nr_periods 10\nnr_throttled 4")
+    assert states(found.values()) == {
+        "threads": "not available", "affinity": "ok", "quota": "warn", "throttling": "warn",
+    }  # fmt: skip
+    assert found["threads"].text == "torch uses 1 thread on 1 usable core: thread counts cannot be compared here."
+    assert found["quota"].text.startswith("The cgroup's quota is 0.5 cores: even one thread is stopped")
+    assert f"{CG}/cpu.max: 50000 100000; os.cpu_count() 8" == found["quota"].evidence
+    assert "40 %" in found["throttling"].text
 
 
-def test_a_quota_below_the_processors_without_a_number_of_threads() -> None:
-    small = limits(quota=quota(2.0), usable=2, threads=2)
-    assert of(limit_findings(small), "quota").fix == "Set OMP_NUM_THREADS=2 before Python starts."
-    told = limits(quota=quota(2.0), usable=2, threads=2, variables={"OMP_NUM_THREADS": "2"})
-    assert of(limit_findings(told), "quota").state == "ok"
-    odd = limits(quota=quota(1.5), usable=2, threads=2)
-    assert of(limit_findings(odd), "quota").text == (
+def test_a_quota_below_the_processors_without_a_number_of_threads(box: Box) -> None:
+    assert box.findings(2, 8, quota=2.0)["quota"].fix == "Set OMP_NUM_THREADS=2 before Python starts."
+    assert box.findings(2, 8, quota=1.5)["quota"].text == (
         "The cgroup's quota is 1.5 cores, less than torch's 2 threads: they are stopped for part of each period."
     )
+    box.patch.setenv("OMP_NUM_THREADS", "2")
+    assert box.findings(2, 8, quota=2.0)["quota"].state == "ok"
 
 
-def test_one_core_says_what_cannot_be_measured_there() -> None:
-    found = of(limit_findings(limits(usable=1, threads=1, allowed=1, affinity="0", installed=1)), "threads")
-    assert found.state == "not available"
-    assert found.text == "torch uses 1 thread on 1 usable core: thread counts cannot be compared here."
-
-
-def test_where_neither_affinity_nor_cgroups_are_known() -> None:
-    found = list(limit_findings(limits(affinity="", quota=Limit())))
-    assert states(found) == {"threads": "ok", "affinity": "not available", "quota": "not available"}
-
-
-def test_limits_are_read_below_the_root(tmp_path: Path) -> None:
-    read = core_limits(
-        3, tree(tmp_path, {f"{CG}/cpu.max": "50000 100000", f"{CG}/cpu.stat": "nr_periods 4\nnr_throttled 1"})
-    )
-    assert (read.quota.value, read.throttled, read.usable, read.threads) == (0.5, 0.25, 1, 3)
-    assert read.allowed == len(os.sched_getaffinity(0))
+def test_where_neither_affinity_nor_cgroups_are_known(box: Box) -> None:
+    found = box.findings(8, 8, own=0, quota=None)
+    assert states(found.values()) == {"threads": "ok", "affinity": "not available", "quota": "not available"}
 
 
 MEMINFO = "MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable: {} kB\nHugePages_Total: 0\n"

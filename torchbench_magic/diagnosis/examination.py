@@ -6,8 +6,8 @@ import math
 import os
 import sysconfig
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from torchbench_magic import units
@@ -26,6 +26,7 @@ from torchbench_magic.process.machine import (
     active_hooks,
     affinity,
     cgroup_figures,
+    cores_under,
     cpu_quota,
     governor,
     memory_facts,
@@ -85,104 +86,63 @@ _THROTTLED = 0.05
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-@dataclass(frozen=True)
-class CoreLimits:
-    """What bears on threads.
+def limit_findings(threads: int, files: SystemFiles = THIS_MACHINE) -> Iterator[Finding]:
+    """Threads, affinity, quota.
 
-    Attributes:
-        installed: processors of the machine, ``os.cpu_count()``.
-        affinity: numbers of those that this process may use; empty where the system does not tell.
-        allowed: how many these are.
-        quota: of the cgroup, in cores.
-        throttled: share of the periods in which the quota stopped the cgroup, since it was made.
-        usable: what is left of all this.
+    Args:
         threads: torch's intra-op threads.
-        variables: environment variables that set numbers of threads.
     """
-
-    installed: int
-    affinity: str
-    allowed: int
-    quota: Limit
-    throttled: float
-    usable: int
-    threads: int
-    variables: Mapping[str, str] = field(default_factory=dict)
-
-
-def core_limits(threads: int, files: SystemFiles = THIS_MACHINE) -> CoreLimits:
-    """Read them."""
-    installed, quota, own = os.cpu_count() or 1, cpu_quota(files), affinity()
-    return CoreLimits(
-        installed=installed,
-        affinity=ranges_text(own),
-        allowed=len(own) or installed,
-        quota=quota,
-        throttled=throttled_share(quota, files),
-        usable=usable_cores(files),
-        threads=threads,
-        variables={name: os.environ[name] for name in _THREAD_VARIABLES if name in os.environ},
-    )
+    quota, installed = cpu_quota(files), os.cpu_count() or 1
+    named = ", ".join(f"{name}={os.environ[name]}" for name in _THREAD_VARIABLES if name in os.environ)
+    yield _of_threads(threads, cores_under(quota), named)
+    yield _of_affinity(affinity(), installed)
+    yield _of_quota(quota, threads, installed, named)
+    if (share := throttled_share(quota, files)) > _THROTTLED:
+        text = f"The quota stopped this cgroup in {100 * share:.0f} % of its periods since it was created."
+        yield Finding("throttling", "warn", text, f"{quota.folder}/cpu.stat", "Use fewer threads, or raise the quota.")
 
 
-def limit_findings(limits: CoreLimits) -> Iterator[Finding]:
-    """Threads, affinity, quota."""
-    yield _of_threads(limits)
-    yield _of_affinity(limits)
-    yield from _of_quota(limits)
-
-
-def _of_threads(limits: CoreLimits) -> Finding:
-    named = ", ".join(f"{name}={value}" for name, value in limits.variables.items())
-    said = f"torch.get_num_threads() {limits.threads}; {named or 'OMP_NUM_THREADS is not set'}"
-    threads, cores = units.counted(limits.threads, "thread"), units.counted(limits.usable, "usable core")
-    if limits.threads > limits.usable:
-        text = f"torch uses {threads} on {cores}: the threads wait for each other."
-        fix = f"`torch.set_num_threads({limits.usable})`, or OMP_NUM_THREADS={limits.usable} before Python starts."
+def _of_threads(threads: int, usable: int, named: str) -> Finding:
+    said = f"torch.get_num_threads() {threads}; {named or 'OMP_NUM_THREADS is not set'}"
+    of_torch, cores = units.counted(threads, "thread"), units.counted(usable, "usable core")
+    if threads > usable:
+        text = f"torch uses {of_torch} on {cores}: the threads wait for each other."
+        fix = f"`torch.set_num_threads({usable})`, or OMP_NUM_THREADS={usable} before Python starts."
         return Finding("threads", "warn", text, said, fix)
-    if limits.usable == 1:
+    if usable == 1:
         text = "torch uses 1 thread on 1 usable core: thread counts cannot be compared here."
         return Finding("threads", "not available", text, said)
-    return Finding("threads", "ok", f"torch uses {threads} on {cores}.", said)
+    return Finding("threads", "ok", f"torch uses {of_torch} on {cores}.", said)
 
 
-def _of_affinity(limits: CoreLimits) -> Finding:
-    if not limits.affinity:
+def _of_affinity(own: frozenset[int], installed: int) -> Finding:
+    if not own:
         text = "Which CPUs this process may use is unknown here."
-        return Finding("affinity", "not available", text, f"os.cpu_count() {limits.installed}")
-    text = f"This process may use {limits.allowed} of {limits.installed} CPUs."
-    return Finding("affinity", "ok", text, f"sched_getaffinity: {limits.affinity}; os.cpu_count() {limits.installed}")
+        return Finding("affinity", "not available", text, f"os.cpu_count() {installed}")
+    text = f"This process may use {len(own)} of {installed} CPUs."
+    return Finding("affinity", "ok", text, f"sched_getaffinity: {ranges_text(own)}; os.cpu_count() {installed}")
 
 
-def _of_quota(limits: CoreLimits) -> Iterator[Finding]:
-    quota, cores = limits.quota, limits.quota.value
+def _of_quota(quota: Limit, threads: int, installed: int, named: str) -> Finding:
+    cores = quota.value
     if math.isnan(cores):
-        yield Finding("quota", "not available", "Whether a CPU quota applies is unknown: there are no cgroups here.")
-        return
+        return Finding("quota", "not available", "Whether a CPU quota applies is unknown: there are no cgroups here.")
     if math.isinf(cores):
-        yield Finding("quota", "ok", "No cgroup limits the CPU time.", f"os.cpu_count() {limits.installed}")
-        return
-    said = f"{quota.said}; os.cpu_count() {limits.installed}"
+        return Finding("quota", "ok", "No cgroup limits the CPU time.", f"os.cpu_count() {installed}")
+    said = f"{quota.said}; os.cpu_count() {installed}"
     has = f"The cgroup's quota is {cores:g} core{'' if cores == 1 else 's'}"
     if cores < 1:
         text = f"{has}: even one thread is stopped for part of each period."
         fix = "Raise the quota to at least 1 core (`docker run --cpus`, `resources.limits.cpu`)."
-        yield Finding("quota", "warn", text, said, fix)
-    elif limits.threads > cores:
-        text = f"{has}, less than torch's {limits.threads} threads: they are stopped for part of each period."
+    elif threads > cores:
+        text = f"{has}, less than torch's {threads} threads: they are stopped for part of each period."
         fix = f"`torch.set_num_threads({math.floor(cores)})`, or a larger quota."
-        yield Finding("quota", "warn", text, said, fix)
-    elif limits.installed > cores and not limits.variables:
-        of = limits.installed
-        text = f"{has} of {of}, and OMP_NUM_THREADS is not set: libraries may start {of} threads."
+    elif installed > cores and not named:
+        text = f"{has} of {installed}, and OMP_NUM_THREADS is not set: libraries may start {installed} threads."
         fix = f"Set OMP_NUM_THREADS={math.floor(cores)} before Python starts."
-        yield Finding("quota", "warn", text, said, fix)
     else:
-        yield Finding("quota", "ok", f"{has}, enough for torch's threads.", said)
-    if limits.throttled > _THROTTLED:
-        text = f"The quota stopped this cgroup in {100 * limits.throttled:.0f} % of its periods since it was created."
-        fix = "Use fewer threads, or raise the quota."
-        yield Finding("throttling", "warn", text, f"{quota.folder}/cpu.stat", fix)
+        return Finding("quota", "ok", f"{has}, enough for torch's threads.", said)
+    return Finding("quota", "warn", text, said, fix)
 
 
 # ---- memory -------------------------------------------------------------------------------------------------
@@ -646,7 +606,7 @@ def findings_of(threads: int, accelerator: str | None, files: SystemFiles = THIS
         threads: torch's intra-op threads.
         accelerator: its name, or None.
     """
-    yield from limit_findings(core_limits(threads, files))
+    yield from limit_findings(threads, files)
     yield from memory_findings(files)
     yield from build_findings()
     yield openmp_finding(native_libraries(files))
