@@ -64,7 +64,7 @@ def test_other_processes_are_named_with_what_they_use() -> None:
     busy = (BusyProcess("stress", 7, 0.9), BusyProcess("make", 8, 0.3))
     seen = WatchedLoad(Contention(wall=0.5, pressure=0.5, steal=0.2, ext=1.25, throttled=0.1), 0.4, busy)
     found = list(load_findings(seen, 2))
-    assert states(found) == dict.fromkeys(("outside load", "own load", "waiting", "steal", "throttling"), "warn")
+    assert states(found) == dict.fromkeys(("outside load", "own load", "waiting", "steal"), "warn")
     load = of(found, "outside load")
     assert load.text == (
         "Other processes use 1.25 of 2 cores, mostly stress (pid 7): absolute times are unreliable."
@@ -211,10 +211,6 @@ MEMINFO = "MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable: {} kB\nHugePages_Tot
     [
         ({"/proc/meminfo": MEMINFO.format(900)}, {"memory": "ok"}),
         ({"/proc/meminfo": MEMINFO.format(50)}, {"memory": "warn"}),
-        (
-            {"/proc/meminfo": MEMINFO.format(900), "/proc/pressure/memory": "some avg10=12.50 avg60=1.00 total=5\n"},
-            {"memory": "warn"},
-        ),
         (
             {"/proc/meminfo": MEMINFO.format(900), f"{CG}/memory.max": "1000", f"{CG}/memory.current": "990"},
             {"memory": "ok", "memory limit": "warn"},

@@ -81,7 +81,6 @@ def build_findings() -> Iterator[Finding]:
 
 _SCARCE = 0.1
 """Share of the memory below which the system begins to take pages away from processes."""
-_STALLED = 1.0  # per cent of the last 10 s
 _THROTTLED = 0.05
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -163,17 +162,14 @@ def memory_findings(files: SystemFiles = THIS_MACHINE) -> Iterator[Finding]:
     if known.get("MemTotal", 0) > 0 and "MemAvailable" in known:
         left = known["MemAvailable"] / known["MemTotal"]
         said = f"{units.bytes_text(known['MemAvailable'])} of {units.bytes_text(known['MemTotal'])} available"
-        yield _memory("memory", left, said, "/proc/meminfo", _stalls(files))
+        yield _memory("memory", left, said, "/proc/meminfo")
     elif not limit.is_set:
         yield Finding("memory", "not available", "How much memory is free is unknown: /proc/meminfo cannot be read.")
 
 
-def _memory(kind: str, left: float, said: str, source: str, stalls: float = math.nan) -> Finding:
-    fix = "Free memory, or raise the limit: paging costs milliseconds."
-    if stalls > _STALLED:
-        text = f"Tasks waited for memory {stalls:.1f} % of the last 10 s ({said})."
-        return Finding(kind, "warn", text, "/proc/pressure/memory", fix)
+def _memory(kind: str, left: float, said: str, source: str) -> Finding:
     if left < _SCARCE:
+        fix = "Free memory, or raise the limit: paging costs milliseconds."
         return Finding(kind, "warn", f"Memory is scarce: {said}.", source, fix)
     return Finding(kind, "ok", f"Memory: {said}.", source)
 
@@ -188,14 +184,6 @@ def _used(files: SystemFiles, folder: str) -> int | None:
     return max(int(text) - cache, 0)
 
 
-def _stalls(files: SystemFiles) -> float:
-    """Per cent of the last 10 s in which some task waited for memory; NaN where it is not told."""
-    for word in (files.text("/proc/pressure/memory") or "").split():
-        if word.startswith("avg10="):
-            return float(word.removeprefix("avg10="))
-    return math.nan
-
-
 # ---- outside_load ----------------------------------------------------------------------------------------------------
 # What else uses the processors now: watched for half a second, in which this process sleeps.
 
@@ -208,7 +196,6 @@ _WAITING = 0.1
 _NAMED = 3
 _LEAST_NAMED = 0.05
 _WAIT = "Wait until they end, or stop them; until then, compare alternatives in one `%%timer` cell, with `-t 1`."
-_KINDS = {"steal": "steal", "throttled": "throttling"}
 
 
 @dataclass(frozen=True)
@@ -305,7 +292,7 @@ def load_findings(seen: WatchedLoad, cores: int) -> Iterator[Finding]:
         fix = "Stop its other threads and workers."
         yield Finding("own load", "warn", text, "processor time while this thread slept", fix)
     yield _of_waiting(seen.contention)
-    yield from _of_machine(seen.contention)
+    yield _of_steal(seen.contention)
 
 
 def _of_others(seen: WatchedLoad, cores: int) -> Finding:
@@ -343,18 +330,15 @@ def _of_waiting(seen: Contention) -> Finding:
     return Finding("waiting", "ok", f"{text}.", said)
 
 
-def _of_machine(seen: Contention) -> Iterator[Finding]:
-    """Hypervisor, quota and clock, in the words of timings."""
+def _of_steal(seen: Contention) -> Finding:
+    """What the hypervisor took, in the words of timings."""
     said = f"in {seen.wall:.1f} s"
-    doubts = {doubt.kind: doubt for doubt in machine_doubts(seen.steal, seen.throttled, seen.clock, "")}
-    fixes = {"steal": "Measure at another time, or on a machine with dedicated cores."}
-    for kind, doubt in doubts.items():
-        if kind in _KINDS:  # the clock of a processor that sleeps is low: this says nothing of one that works
-            yield Finding(_KINDS[kind], "warn", doubt.text, said, doubt.action or fixes.get(kind, ""))
     if math.isnan(seen.steal):
-        yield Finding("steal", "not available", "What the hypervisor takes is unknown: /proc/stat cannot be read.")
-    elif "steal" not in doubts:
-        yield Finding("steal", "ok", f"The hypervisor took {seen.steal:.2f} cores.", f"/proc/stat, {said}")
+        return Finding("steal", "not available", "What the hypervisor takes is unknown: /proc/stat cannot be read.")
+    fix = "Measure at another time, or on a machine with dedicated cores."
+    for doubt in machine_doubts(seen.steal, math.nan, math.nan, fix):
+        return Finding("steal", "warn", doubt.text, said, fix)
+    return Finding("steal", "ok", f"The hypervisor took {seen.steal:.2f} cores.", f"/proc/stat, {said}")
 
 
 # ---- processor -------------------------------------------------------------------------------------------------------
