@@ -10,7 +10,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -53,7 +53,7 @@ class Peaks:
     def flops_of(self, dtype: str, threads: int | None = None) -> float:
         """FLOP/s of matrix products in ``dtype`` ("float32"); NaN where not known."""
         count = self.threads if threads is None else threads
-        return _first(rate for name, at, rate in self.flops if name == dtype and at == count)
+        return next((rate for name, at, rate in self.flops if name == dtype and at == count), math.nan)
 
     def is_slow(self, dtype: str) -> bool:
         """Whether products in a narrow dtype are slower here than in float32 by more than converting may cost."""
@@ -91,10 +91,6 @@ class Peaks:
     def cache(self, name: str) -> int:
         """Bytes of ``L2`` or another level; 0 where not known."""
         return dict(self.caches).get(name, 0)
-
-
-def _first(rates: Iterable[float]) -> float:
-    return next(iter(rates), math.nan)
 
 
 # ---- measured_peaks --------------------------------------------------------------------------------------------------
