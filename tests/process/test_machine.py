@@ -187,20 +187,12 @@ def test_without_maps_the_libraries_are_not_known_which_is_not_none(tmp_path: Pa
     assert native_libraries(tree(tmp_path, maps("/usr/lib/libc.so.6"))) == ()
 
 
-def test_this_process_has_torchs_openmp() -> None:
-    import torch
-
-    assert torch.get_num_threads() >= 1
-    assert any(one.kind == "OpenMP" and "torch" in one.place for one in native_libraries() or ())
-
-
 def test_torchs_openmp_is_found_once_though_it_is_mapped_in_pieces() -> None:
-    import torch
-
-    text = Path("/proc/self/maps").read_text()
-    assert text.count("/libgomp") > 1 or torch.version.cuda
-    paths = [one.path for one in native_libraries() or ()]
-    assert len(paths) == len(set(paths))
+    assert torch.get_num_threads() >= 1
+    assert Path("/proc/self/maps").read_text().count("/libgomp") > 1 or torch.version.cuda
+    found = native_libraries() or ()
+    assert any(one.kind == "OpenMP" and "torch" in one.place for one in found)
+    assert len({one.path for one in found}) == len(found)
 
 
 def test_the_governors_of_all_processors_are_named(tmp_path: Path) -> None:
