@@ -199,7 +199,7 @@ def test_a_missing_valgrind_is_an_oserror_with_the_command_that_installs_it(monk
 
 def test_where_the_fast_way_cannot_run_torchs_own_is_taken_and_the_reason_said(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(client_requests, "is_supported", lambda: False)
+    monkeypatch.setattr(client_requests, "why_unsupported", lambda: "not here")
     monkeypatch.setattr(
         torch_timer.Timer, "collect_callgrind", lambda self, number, **options: asked.append((number, options))
     )

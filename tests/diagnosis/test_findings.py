@@ -14,27 +14,25 @@ from pathlib import Path
 import pytest
 
 from tests.process.trees import tree
+from torchbench_magic.diagnosis import examination
 from torchbench_magic.diagnosis.examination import (
-    Builds,
     BusyProcess,
-    CoreLimits,
     WatchedLoad,
     accelerator_finding,
     build_findings,
-    core_limits,
     limit_findings,
     load_findings,
     memory_findings,
     nvidia_driver,
+    openmp_finding,
     processor_findings,
-    read_builds,
-    runtime_findings,
     tool_findings,
     watch_load,
 )
 from torchbench_magic.diagnosis.findings import Diagnosis, Finding, SelfTest
+from torchbench_magic.process import machine
 from torchbench_magic.process.contention import Contention, Counters
-from torchbench_magic.process.machine import Limit, NativeLibrary
+from torchbench_magic.process.machine import NativeLibrary
 
 # ==== findings ========================================================================================================
 # Each finding from facts: what is well, what spoils a measurement, what is not known.
@@ -66,7 +64,7 @@ def test_other_processes_are_named_with_what_they_use() -> None:
     busy = (BusyProcess("stress", 7, 0.9), BusyProcess("make", 8, 0.3))
     seen = WatchedLoad(Contention(wall=0.5, pressure=0.5, steal=0.2, ext=1.25, throttled=0.1), 0.4, busy)
     found = list(load_findings(seen, 2))
-    assert states(found) == dict.fromkeys(("outside load", "own load", "waiting", "steal", "throttling"), "warn")
+    assert states(found) == dict.fromkeys(("outside load", "own load", "waiting", "steal"), "warn")
     load = of(found, "outside load")
     assert load.text == (
         "Other processes use 1.25 of 2 cores, mostly stress (pid 7): absolute times are unreliable."
@@ -143,63 +141,66 @@ def test_processes_of_a_hidden_proc_are_no_error(tmp_path: Path) -> None:
 # ---- limits -------------------------------------------------------------------------------------------------
 
 
-def limits(**given: object) -> CoreLimits:
-    known = {"installed": 8, "affinity": "0-7", "allowed": 8, "quota": Limit(math.inf), "throttled": math.nan}
-    return CoreLimits(**{**known, "usable": 8, "threads": 8, **given})  # type: ignore[arg-type]
+class Box:
+    """A machine with so many processors, of which all may be used unless fewer are said."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self.patch = root, monkeypatch
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+            monkeypatch.delenv(name, raising=False)
+
+    def findings(
+        self, threads: int, installed: int, *, own: int | None = None, quota: float | None = math.inf, stat: str = ""
+    ) -> dict[str, Finding]:
+        files = {"/proc/cpuinfo": ""} if quota is None else {f"{CG}/cgroup.procs": "", f"{CG}/cpu.stat": stat}
+        if quota is not None and quota < math.inf:
+            files[f"{CG}/cpu.max"] = f"{int(quota * 1e5)} 100000"
+        self.patch.setattr(os, "cpu_count", lambda: installed)
+        for module in (examination, machine):
+            self.patch.setattr(module, "affinity", lambda: frozenset(range(installed if own is None else own)))
+        return {one.kind: one for one in limit_findings(threads, tree(self.root / f"{threads} {quota}", files))}
 
 
-def quota(cores: float) -> Limit:
-    return Limit(cores, f"{CG}/cpu.max: {int(cores * 1e5)} 100000", CG)
+@pytest.fixture
+def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Box:
+    return Box(tmp_path, monkeypatch)
 
 
-def test_a_machine_of_its_own_is_well() -> None:
-    found = list(limit_findings(limits()))
-    assert states(found) == {"threads": "ok", "affinity": "ok", "quota": "ok"}
+def test_a_machine_of_its_own_is_well(box: Box) -> None:
+    assert states(box.findings(8, 8).values()) == {"threads": "ok", "affinity": "ok", "quota": "ok"}
 
 
-def test_more_threads_than_cores_wait_for_each_other() -> None:
-    found = of(limit_findings(limits(usable=2, threads=8, affinity="0-1", allowed=2)), "threads")
-    assert found.state == "warn"
-    assert found.text == "torch uses 8 threads on 2 usable cores: the threads wait for each other."
-    assert found.fix.startswith("`torch.set_num_threads(2)`")
+def test_more_threads_than_cores_wait_for_each_other(box: Box) -> None:
+    found = box.findings(8, 8, own=2)
+    assert found["threads"].state == "warn"
+    assert found["threads"].text == "torch uses 8 threads on 2 usable cores: the threads wait for each other."
+    assert found["threads"].fix.startswith("`torch.set_num_threads(2)`")
+    assert found["affinity"].evidence == "sched_getaffinity: 0-1; os.cpu_count() 8"
 
 
-def test_half_a_core_stops_even_one_thread() -> None:
-    found = list(limit_findings(limits(quota=quota(0.5), usable=1, threads=1, throttled=0.4)))
-    assert states(found) == {"threads": "not available", "affinity": "ok", "quota": "warn", "throttling": "warn"}
-    assert of(found, "quota").text.startswith("The cgroup's quota is 0.5 cores: even one thread is stopped")
-    assert f"{CG}/cpu.max: 50000 100000; os.cpu_count() 8" == of(found, "quota").evidence
-    assert "40 %" in of(found, "throttling").text
+def test_half_a_core_stops_even_one_thread(box: Box) -> None:
+    found = box.findings(1, 8, quota=0.5, stat="nr_periods 10\nnr_throttled 4")
+    assert states(found.values()) == {
+        "threads": "not available", "affinity": "ok", "quota": "warn", "throttling": "warn",
+    }  # fmt: skip
+    assert found["threads"].text == "torch uses 1 thread on 1 usable core: thread counts cannot be compared here."
+    assert found["quota"].text.startswith("The cgroup's quota is 0.5 cores: even one thread is stopped")
+    assert f"{CG}/cpu.max: 50000 100000; os.cpu_count() 8" == found["quota"].evidence
+    assert "40 %" in found["throttling"].text
 
 
-def test_a_quota_below_the_processors_without_a_number_of_threads() -> None:
-    small = limits(quota=quota(2.0), usable=2, threads=2)
-    assert of(limit_findings(small), "quota").fix == "Set OMP_NUM_THREADS=2 before Python starts."
-    told = limits(quota=quota(2.0), usable=2, threads=2, variables={"OMP_NUM_THREADS": "2"})
-    assert of(limit_findings(told), "quota").state == "ok"
-    odd = limits(quota=quota(1.5), usable=2, threads=2)
-    assert of(limit_findings(odd), "quota").text == (
+def test_a_quota_below_the_processors_without_a_number_of_threads(box: Box) -> None:
+    assert box.findings(2, 8, quota=2.0)["quota"].fix == "Set OMP_NUM_THREADS=2 before Python starts."
+    assert box.findings(2, 8, quota=1.5)["quota"].text == (
         "The cgroup's quota is 1.5 cores, less than torch's 2 threads: they are stopped for part of each period."
     )
+    box.patch.setenv("OMP_NUM_THREADS", "2")
+    assert box.findings(2, 8, quota=2.0)["quota"].state == "ok"
 
 
-def test_one_core_says_what_cannot_be_measured_there() -> None:
-    found = of(limit_findings(limits(usable=1, threads=1, allowed=1, affinity="0", installed=1)), "threads")
-    assert found.state == "not available"
-    assert found.text == "torch uses 1 thread on 1 usable core: thread counts cannot be compared here."
-
-
-def test_where_neither_affinity_nor_cgroups_are_known() -> None:
-    found = list(limit_findings(limits(affinity="", quota=Limit())))
-    assert states(found) == {"threads": "ok", "affinity": "not available", "quota": "not available"}
-
-
-def test_limits_are_read_below_the_root(tmp_path: Path) -> None:
-    read = core_limits(
-        3, tree(tmp_path, {f"{CG}/cpu.max": "50000 100000", f"{CG}/cpu.stat": "nr_periods 4\nnr_throttled 1"})
-    )
-    assert (read.quota.value, read.throttled, read.usable, read.threads) == (0.5, 0.25, 1, 3)
-    assert read.allowed == len(os.sched_getaffinity(0))
+def test_where_neither_affinity_nor_cgroups_are_known(box: Box) -> None:
+    found = box.findings(8, 8, own=0, quota=None)
+    assert states(found.values()) == {"threads": "ok", "affinity": "not available", "quota": "not available"}
 
 
 MEMINFO = "MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable: {} kB\nHugePages_Total: 0\n"
@@ -210,10 +211,6 @@ MEMINFO = "MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable: {} kB\nHugePages_Tot
     [
         ({"/proc/meminfo": MEMINFO.format(900)}, {"memory": "ok"}),
         ({"/proc/meminfo": MEMINFO.format(50)}, {"memory": "warn"}),
-        (
-            {"/proc/meminfo": MEMINFO.format(900), "/proc/pressure/memory": "some avg10=12.50 avg60=1.00 total=5\n"},
-            {"memory": "warn"},
-        ),
         (
             {"/proc/meminfo": MEMINFO.format(900), f"{CG}/memory.max": "1000", f"{CG}/memory.current": "990"},
             {"memory": "ok", "memory limit": "warn"},
@@ -238,43 +235,29 @@ def test_memory(tmp_path: Path, files: dict[str, str], expected: dict[str, str])
 # ---- builds -------------------------------------------------------------------------------------------------
 
 
-def test_release_builds_without_hooks_are_well() -> None:
-    assert states(build_findings(Builds(built_as="Release"))) == dict.fromkeys(
-        ("debug torch", "debug Python", "hooks"), "ok"
-    )
-
-
-@pytest.mark.parametrize(
-    ("builds", "kind", "evidence"),
-    [
-        (Builds(debug_torch=True), "debug torch", "torch.version.debug True"),
-        (Builds(built_as="Debug"), "debug torch", "torch.version.debug False, BUILD_TYPE=Debug"),
-        (Builds(debug_python=True), "debug Python", "Py_DEBUG is set"),
-        (Builds(hooks=("sys.settrace: a.B",)), "hooks", "sys.settrace: a.B"),
-        (Builds(checks=("a",), variables={"CUDA_LAUNCH_BLOCKING": "1"}), "torch checks", "a, CUDA_LAUNCH_BLOCKING=1"),
-    ],
-)
-def test_what_slows_every_operation_down(builds: Builds, kind: str, evidence: str) -> None:
-    found = of(build_findings(builds), kind)
-    assert (found.state, found.evidence) == ("warn", evidence)
-    assert found.fix
+def test_release_builds_without_hooks_are_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examination, "active_hooks", lambda: ())
+    assert states(build_findings()) == {"hooks": "ok"}
 
 
 @pytest.mark.filterwarnings("ignore:Anomaly Detection")
-def test_hooks_and_checks_of_this_process_are_seen() -> None:
+def test_what_slows_every_operation_down(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
+    monkeypatch.setattr(torch.version, "debug", True)
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     was = sys.getprofile()
     sys.setprofile(lambda *_: None)
     try:
         with torch.autograd.detect_anomaly(check_nan=False):
-            read = read_builds()
+            found = list(build_findings())
     finally:
         sys.setprofile(was)
-    assert any(hook.startswith("sys.setprofile: ") and "test_findings" in hook for hook in read.hooks)
-    assert read.checks == ("torch.autograd.set_detect_anomaly(True)",)
-    assert read.debug_torch is bool(torch.version.debug)
-    assert read.built_as == "Release"
+    assert states(found) == dict.fromkeys(("debug build", "hooks", "torch checks"), "warn")
+    assert of(found, "debug build").text == "torch, built for debugging: all code takes several times as long."
+    assert "sys.setprofile: tests.diagnosis.test_findings" in of(found, "hooks").evidence
+    assert of(found, "torch checks").evidence == "torch.autograd.set_detect_anomaly(True), CUDA_LAUNCH_BLOCKING=1"
+    assert all(one.fix for one in found)
 
 
 # ---- libraries, clock, tools --------------------------------------------------------------------------------
@@ -286,20 +269,19 @@ def library(kind: str, name: str, place: str) -> NativeLibrary:
 
 def test_two_openmp_runtimes_are_said_with_their_packages() -> None:
     both = [library("OpenMP", "gomp", "torch"), library("OpenMP", "iomp5", "mkl")]
-    found = of(runtime_findings(both), "OpenMP")
+    found = openmp_finding(both)
     assert found.state == "warn"
     assert found.text.startswith("2 OpenMP runtimes are loaded")
     assert found.evidence == "libgomp.so (torch), libiomp5.so (mkl)"
     twice = [library("OpenMP", "gomp", "torch"), library("OpenMP", "gomp", "sklearn")]
-    assert of(runtime_findings(twice), "OpenMP").text.startswith("libgomp is loaded 2 times")
+    assert openmp_finding(twice).text.startswith("libgomp is loaded 2 times")
 
 
-def test_one_runtime_and_its_blas_are_well() -> None:
-    found = list(runtime_findings([library("OpenMP", "gomp", "torch"), library("BLAS", "openblas", "numpy")], "mkl"))
-    assert states(found) == dict.fromkeys(("OpenMP", "BLAS", "allocator"), "ok")
-    assert of(found, "BLAS").evidence == "torch has mkl built in; libopenblas.so (numpy)"
-    assert states(runtime_findings(None)) == {"libraries": "not available"}
-    assert states(runtime_findings(())) == dict.fromkeys(("OpenMP", "BLAS", "allocator"), "ok")
+def test_one_openmp_runtime_is_well_beside_other_libraries() -> None:
+    found = openmp_finding([library("OpenMP", "gomp", "torch"), library("BLAS", "openblas", "numpy")])
+    assert (found.state, found.text) == ("ok", "One OpenMP runtime is loaded: libgomp.")
+    assert openmp_finding(()).state == "ok"
+    assert openmp_finding(None).state == "not available"
 
 
 @pytest.mark.parametrize(
@@ -328,10 +310,11 @@ def test_one_runtime_and_its_blas_are_well() -> None:
         (
             {
                 f"{CPUS}/cpu0/cpufreq/scaling_governor": "performance",
+                f"{CPUS}/intel_pstate/no_turbo": "1",
                 "/sys/class/power_supply/AC/type": "Mains",
                 "/sys/class/power_supply/AC/online": "1",
             },
-            {"governor": "ok", "turbo": "not available"},
+            {"governor": "ok", "turbo": "ok"},
         ),
     ],
 )

@@ -12,9 +12,8 @@ import torch
 from torchbench_magic.process import environment
 from torchbench_magic.process.environment import read_environment
 from torchbench_magic.process.machine import (
-    clock_control,
     cpu_quota,
-    governor_text,
+    governor,
     memory_limit,
     native_libraries,
     throttled_share,
@@ -188,47 +187,19 @@ def test_without_maps_the_libraries_are_not_known_which_is_not_none(tmp_path: Pa
     assert native_libraries(tree(tmp_path, maps("/usr/lib/libc.so.6"))) == ()
 
 
-def test_this_process_has_torchs_openmp() -> None:
-    import torch
-
-    assert torch.get_num_threads() >= 1
-    assert any(one.kind == "OpenMP" and "torch" in one.place for one in native_libraries() or ())
-
-
 def test_torchs_openmp_is_found_once_though_it_is_mapped_in_pieces() -> None:
-    import torch
+    assert torch.get_num_threads() >= 1
+    assert Path("/proc/self/maps").read_text().count("/libgomp") > 1 or torch.version.cuda
+    found = native_libraries() or ()
+    assert any(one.kind == "OpenMP" and "torch" in one.place for one in found)
+    assert len({one.path for one in found}) == len(found)
 
-    text = Path("/proc/self/maps").read_text()
-    assert text.count("/libgomp") > 1 or torch.version.cuda
-    paths = [one.path for one in native_libraries() or ()]
-    assert len(paths) == len(set(paths))
 
-
-@pytest.mark.parametrize(
-    ("files", "said", "turbo"),
-    [
-        ({}, "", None),
-        (
-            {f"{CPUS}/cpu0/cpufreq/scaling_governor": "performance\n", f"{CPUS}/intel_pstate/no_turbo": "0\n"},
-            "performance",
-            True,
-        ),
-        (
-            {
-                f"{CPUS}/cpu0/cpufreq/scaling_governor": "powersave",
-                f"{CPUS}/cpu1/cpufreq/scaling_governor": "performance",
-                f"{CPUS}/cpufreq/boost": "0",
-            },
-            "performance on 1, powersave on 1 processors",
-            False,
-        ),
-        ({f"{CPUS}/cpu0/cpufreq/scaling_governor": "", f"{CPUS}/cpufreq/boost": "unknown"}, "", None),
-    ],
-)
-def test_governor_and_turbo(tmp_path: Path, files: dict[str, str], said: str, turbo: bool | None) -> None:
-    control = clock_control(tree(tmp_path, files))
-    assert governor_text(control) == said
-    assert control.turbo is turbo
+def test_the_governors_of_all_processors_are_named(tmp_path: Path) -> None:
+    names = enumerate(("powersave\n", "ondemand", ""))
+    governors = {f"{CPUS}/cpu{at}/cpufreq/scaling_governor": name for at, name in names}
+    assert governor(tree(tmp_path, governors)) == "ondemand, powersave"
+    assert governor(tree(tmp_path / "guest", {})) == ""
 
 
 # ==== accelerators name ===============================================================================================

@@ -82,7 +82,7 @@ def test_the_schema_sees_what_is_wrong() -> None:
 def test_every_class_of_results_has_it() -> None:
     known = {type(make()).__name__ for make in JSON_RESULTS.values()}
     assert known == set(schema()["properties"]["kind"]["enum"])
-    assert {kind.__name__ for kind in _below(Shown)} - {"Storable", "Neighbours"} == known
+    assert {kind.__name__ for kind in _below(Shown)} - {"Storable"} == known
 
 
 def _below(kind: type) -> set[type]:

@@ -97,11 +97,6 @@ def why_unsupported() -> str:
     return ""
 
 
-def is_supported() -> bool:
-    """The machine code here is for this system, processor and Python."""
-    return not why_unsupported()
-
-
 def executable(code: bytes) -> int:
     """Where the machine code stands from now on, to be called.
 

@@ -97,32 +97,9 @@ class CallEdge(NamedTuple):
     inclusive: int
 
 
-class Neighbours:
-    """Who called whom; which columns the tables have is said where the class is."""
-
-    def callers(self, function: str) -> pd.DataFrame:
-        """Who called a function; see `callees`."""
-        return self._beside(function, "callers")
-
-    def callees(self, function: str) -> pd.DataFrame:
-        """What a function called.
-
-        Args:
-            function: its name as in ``frame``, or ``file:function [library]`` where several have that name.
-
-        Raises:
-            InputError: there is no such function, or who called whom is not known (stats of torch alone).
-        """
-        return self._beside(function, "callees")
-
-    def _beside(self, function: str, side: Side) -> pd.DataFrame:
-        raise NotImplementedError
-
-
 @dataclass(frozen=True, eq=False)
-class CallGraph(Neighbours):
-    """The calls of one count. `callers` and `callees` are tables ``function file library calls inclusive``, per call of
-    the statement.
+class CallGraph:
+    """The calls of one count.
 
     Attributes:
         statement, empty: of the statement's dump and of the empty loop's.
@@ -186,17 +163,9 @@ class CallGraph(Neighbours):
             rows.append((parts_of(caller)[1], name, calls / self.number, cost / self.number, file, library))
         return pd.DataFrame(rows, columns=list(_FRAME))
 
-    def _beside(self, function: str, side: Side) -> pd.DataFrame:
-        known = dict.fromkeys(name for arc in self.net for name in arc)
-        wanted = self.arc_names([function]) or {name for name in known if parts_of(name)[1] == function}
-        if not wanted:
-            raise InputError(f"no function is called {function!r}: see .frame of the graph for the names")
-        table = callers_or_callees(None, self, wanted, side)
-        return table.drop(columns=["baseline_calls", "baseline_count", "delta"]).rename(columns={"count": "inclusive"})
-
 
 def callers_or_callees(
-    base: CallGraph | None,
+    base: CallGraph,
     other: CallGraph,
     of: Collection[str],
     side: Side,
@@ -205,8 +174,7 @@ def callers_or_callees(
     """Callers or callees of some functions in two counts, largest change first.
 
     Args:
-        base: of the baseline; None where there is none.
-        other: of the other.
+        base, other: of the baseline, and of the other.
         of: full names of the functions.
         side: which neighbours.
         shown: the name that a neighbour gets; those that get one name are added up.
@@ -233,9 +201,7 @@ def callers_or_callees(
     return pd.DataFrame(rows, columns=list(_NEIGHBOURS))
 
 
-def _arcs(graph: CallGraph | None, of: Collection[str], side: Side) -> Iterator[tuple[str, float, float]]:
-    if graph is None:
-        return
+def _arcs(graph: CallGraph, of: Collection[str], side: Side) -> Iterator[tuple[str, float, float]]:
     for mine in graph.arc_names(of):
         for neighbour, calls, cost in graph.beside[side].get(mine, ()):
             yield neighbour, calls / graph.number, cost / graph.number
@@ -433,7 +399,7 @@ class Counts(Mapping[CountKey, "CallgrindStats | None"]):
         return f"Counts({{{', '.join(shown)}}})"
 
     def graph(self, key: CountKey | str) -> CallGraph:
-        """Who called whom: ``.frame``, ``.callers(function)``, ``.callees(function)``.
+        """Who called whom: ``.frame``, one row for each two functions.
 
         Raises:
             InputError: nothing is called so, or its calls are not known (it was not counted here).

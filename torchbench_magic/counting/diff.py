@@ -18,7 +18,6 @@ from .counts import (
     Counted,
     CountKey,
     Counts,
-    Neighbours,
     Side,
     callers_or_callees,
     group_of,
@@ -77,11 +76,8 @@ class Total:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class CountsDiff(Neighbours, Shown):
+class CountsDiff(Shown):
     """What one statement executes that another does not, per function.
-
-    `callers` and `callees` are tables ``function file library baseline_calls calls baseline_count count delta``, the
-    largest change first: calls in either statement, and the inclusive instructions of these calls, per call of it.
 
     Attributes:
         names: (baseline, the other).
@@ -214,6 +210,22 @@ class CountsDiff(Neighbours, Shown):
         """Whether `callers` and `callees` are known."""
         return self.sides is not None and all(side.calls is not None for side in self.sides)
 
+    def callers(self, function: str) -> pd.DataFrame:
+        """Who called a function; see `callees`."""
+        return self._beside(function, "callers")
+
+    def callees(self, function: str) -> pd.DataFrame:
+        """What a function called: ``function file library baseline_calls calls baseline_count count delta``, the
+        largest change first: calls in either statement, and the inclusive instructions of these calls, per call of it.
+
+        Args:
+            function: its name as in ``frame``, or ``file:function [library]`` where several have that name.
+
+        Raises:
+            InputError: there is no such function, or who called whom is not known (stats of torch alone).
+        """
+        return self._beside(function, "callees")
+
     def _beside(self, function: str, side: Side) -> pd.DataFrame:
         if self.sides is None or not self.has_calls:
             raise InputError("these counts have no record of callers: count with %%timer --callgrind")
@@ -223,6 +235,7 @@ class CountsDiff(Neighbours, Shown):
         if not found:
             raise InputError(f"no function is called {function!r}: see .frame for the names")
         base, other = (one.calls for one in self.sides)
+        assert base is not None
         assert other is not None
         of = {part for row in found for part in row.parts}
         return callers_or_callees(base, other, of, side, lambda name: self._shown.get(name, name))

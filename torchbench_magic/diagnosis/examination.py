@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-import re
-import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from torchbench_magic import units
@@ -20,6 +18,7 @@ from torchbench_magic.process.contention import TICK, Contention, Counters, cont
 from torchbench_magic.process.environment import read_environment
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress
 from torchbench_magic.process.machine import (
+    CPUS,
     THIS_MACHINE,
     Limit,
     NativeLibrary,
@@ -27,9 +26,9 @@ from torchbench_magic.process.machine import (
     active_hooks,
     affinity,
     cgroup_figures,
-    clock_control,
+    cores_under,
     cpu_quota,
-    governor_text,
+    governor,
     memory_facts,
     memory_limit,
     native_libraries,
@@ -46,78 +45,35 @@ if TYPE_CHECKING:
 # ---- builds ----------------------------------------------------------------------------------------------------------
 # How Python and torch were built and started, and what hooks into every call: any of it costs a factor.
 
-
-@dataclass(frozen=True)
-class Builds:
-    """What is known of Python and torch.
-
-    Attributes:
-        debug_python: Python was built with ``--with-pydebug``.
-        hooks: what is called for every line, call or allocation: ``sys.settrace: coverage.tracer.CTracer``.
-        debug_torch: torch was built for debugging.
-        built_as: torch's BUILD_TYPE; empty where it does not say.
-        checks: switches of torch that check every operation.
-        variables: of the environment, that check or wait after every operation.
-    """
-
-    debug_python: bool = False
-    hooks: tuple[str, ...] = ()
-    debug_torch: bool = False
-    built_as: str = ""
-    checks: tuple[str, ...] = ()
-    variables: Mapping[str, str] = field(default_factory=dict)
+_CHECKING = ("CUDA_LAUNCH_BLOCKING", "TORCH_CPP_LOG_LEVEL", "TORCH_DISTRIBUTED_DEBUG")
+"""Variables of the environment by which torch checks or waits after every operation."""
 
 
-def read_builds() -> Builds:
-    """Read them; torch is imported."""
+def build_findings() -> Iterator[Finding]:
+    """What slows every operation down; torch is imported."""
     import torch
 
-    kind = re.search(r"\bBUILD_TYPE=(\w*)", torch.__config__.show())
-    waiting = ("CUDA_LAUNCH_BLOCKING", "TORCH_CPP_LOG_LEVEL", "TORCH_DISTRIBUTED_DEBUG")
+    is_debug = {
+        "torch": bool(torch.version.debug) or "BUILD_TYPE=Debug" in torch.__config__.show(),
+        "Python": bool(sysconfig.get_config_var("Py_DEBUG")),
+    }
+    slow = [name for name, is_so in is_debug.items() if is_so]
+    if slow:
+        text = f"{' and '.join(slow)}, built for debugging: all code takes several times as long."
+        yield Finding("debug build", "warn", text, "BUILD_TYPE, Py_DEBUG", "Install release builds.")
+    if hooks := "; ".join(active_hooks()):
+        text = "A hook is called for every line, call or allocation: Python code takes several times as long."
+        yield Finding("hooks", "warn", text, hooks, "Stop the debugger, coverage tool or tracer.")
+    else:
+        yield Finding("hooks", "ok", "No trace or profile hook is set.", "sys.gettrace, sys.getprofile, tracemalloc")
     checks = {
         "torch.autograd.set_detect_anomaly(True)": torch.is_anomaly_enabled(),
         "torch.use_deterministic_algorithms(True)": torch.are_deterministic_algorithms_enabled(),
+        **{f"{name}={os.environ.get(name)}": os.environ.get(name) in ("1", "INFO", "DETAIL") for name in _CHECKING},
     }
-    return Builds(
-        debug_python=bool(sysconfig.get_config_var("Py_DEBUG")) or hasattr(sys, "gettotalrefcount"),
-        hooks=tuple(active_hooks()),
-        debug_torch=bool(torch.version.debug),
-        built_as=kind[1] if kind else "",
-        checks=tuple(name for name, is_on in checks.items() if is_on),
-        variables={name: os.environ[name] for name in waiting if os.environ.get(name) in ("1", "INFO", "DETAIL")},
-    )
-
-
-def build_findings(builds: Builds) -> Iterator[Finding]:
-    """What slows every operation down."""
-    yield _of_torch(builds)
-    yield _of_python(builds)
-    if builds.hooks:
-        text = "A hook is called for every line, call or allocation: Python code takes several times as long."
-        fix = "Stop the debugger, coverage tool or tracer."
-        yield Finding("hooks", "warn", text, "; ".join(builds.hooks), fix)
-    else:
-        yield Finding("hooks", "ok", "No trace or profile hook is set.", "sys.gettrace, sys.getprofile, tracemalloc")
-    on = [*builds.checks, *(f"{name}={value}" for name, value in builds.variables.items())]
-    if on:
+    if on := ", ".join(name for name, is_on in checks.items() if is_on):
         text = "torch runs extra checks, waits or uses other kernels in every operation: times differ from normal ones."
-        fix = "Switch it off, unless you want to measure it."
-        yield Finding("torch checks", "warn", text, ", ".join(on), fix)
-
-
-def _of_torch(builds: Builds) -> Finding:
-    said = f"torch.version.debug {builds.debug_torch}" + (f", BUILD_TYPE={builds.built_as}" if builds.built_as else "")
-    if builds.debug_torch or builds.built_as == "Debug":
-        text = "torch is a debug build: its operations take several times as long."
-        return Finding("debug torch", "warn", text, said, "Install a release build.")
-    return Finding("debug torch", "ok", "torch is a release build.", said)
-
-
-def _of_python(builds: Builds) -> Finding:
-    if builds.debug_python:
-        text = "Python is a debug build: its code takes several times as long."
-        return Finding("debug Python", "warn", text, "Py_DEBUG is set", "Use a release build of Python.")
-    return Finding("debug Python", "ok", "Python is a release build.", "Py_DEBUG is not set")
+        yield Finding("torch checks", "warn", text, on, "Switch it off, unless you want to measure it.")
 
 
 # ---- limits ----------------------------------------------------------------------------------------------------------
@@ -125,109 +81,67 @@ def _of_python(builds: Builds) -> Finding:
 
 _SCARCE = 0.1
 """Share of the memory below which the system begins to take pages away from processes."""
-_STALLED = 1.0  # per cent of the last 10 s
 _THROTTLED = 0.05
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-@dataclass(frozen=True)
-class CoreLimits:
-    """What bears on threads.
+def limit_findings(threads: int, files: SystemFiles = THIS_MACHINE) -> Iterator[Finding]:
+    """Threads, affinity, quota.
 
-    Attributes:
-        installed: processors of the machine, ``os.cpu_count()``.
-        affinity: numbers of those that this process may use; empty where the system does not tell.
-        allowed: how many these are.
-        quota: of the cgroup, in cores.
-        throttled: share of the periods in which the quota stopped the cgroup, since it was made.
-        usable: what is left of all this.
+    Args:
         threads: torch's intra-op threads.
-        variables: environment variables that set numbers of threads.
     """
-
-    installed: int
-    affinity: str
-    allowed: int
-    quota: Limit
-    throttled: float
-    usable: int
-    threads: int
-    variables: Mapping[str, str] = field(default_factory=dict)
-
-
-def core_limits(threads: int, files: SystemFiles = THIS_MACHINE) -> CoreLimits:
-    """Read them."""
-    installed, quota, own = os.cpu_count() or 1, cpu_quota(files), affinity()
-    return CoreLimits(
-        installed=installed,
-        affinity=ranges_text(own),
-        allowed=len(own) or installed,
-        quota=quota,
-        throttled=throttled_share(quota, files),
-        usable=usable_cores(files),
-        threads=threads,
-        variables={name: os.environ[name] for name in _THREAD_VARIABLES if name in os.environ},
-    )
+    quota, installed = cpu_quota(files), os.cpu_count() or 1
+    named = ", ".join(f"{name}={os.environ[name]}" for name in _THREAD_VARIABLES if name in os.environ)
+    yield _of_threads(threads, cores_under(quota), named)
+    yield _of_affinity(affinity(), installed)
+    yield _of_quota(quota, threads, installed, named)
+    if (share := throttled_share(quota, files)) > _THROTTLED:
+        text = f"The quota stopped this cgroup in {100 * share:.0f} % of its periods since it was created."
+        yield Finding("throttling", "warn", text, f"{quota.folder}/cpu.stat", "Use fewer threads, or raise the quota.")
 
 
-def limit_findings(limits: CoreLimits) -> Iterator[Finding]:
-    """Threads, affinity, quota."""
-    yield _of_threads(limits)
-    yield _of_affinity(limits)
-    yield from _of_quota(limits)
-
-
-def _of_threads(limits: CoreLimits) -> Finding:
-    named = ", ".join(f"{name}={value}" for name, value in limits.variables.items())
-    said = f"torch.get_num_threads() {limits.threads}; {named or 'OMP_NUM_THREADS is not set'}"
-    threads, cores = units.counted(limits.threads, "thread"), units.counted(limits.usable, "usable core")
-    if limits.threads > limits.usable:
-        text = f"torch uses {threads} on {cores}: the threads wait for each other."
-        fix = f"`torch.set_num_threads({limits.usable})`, or OMP_NUM_THREADS={limits.usable} before Python starts."
+def _of_threads(threads: int, usable: int, named: str) -> Finding:
+    said = f"torch.get_num_threads() {threads}; {named or 'OMP_NUM_THREADS is not set'}"
+    of_torch, cores = units.counted(threads, "thread"), units.counted(usable, "usable core")
+    if threads > usable:
+        text = f"torch uses {of_torch} on {cores}: the threads wait for each other."
+        fix = f"`torch.set_num_threads({usable})`, or OMP_NUM_THREADS={usable} before Python starts."
         return Finding("threads", "warn", text, said, fix)
-    if limits.usable == 1:
+    if usable == 1:
         text = "torch uses 1 thread on 1 usable core: thread counts cannot be compared here."
         return Finding("threads", "not available", text, said)
-    return Finding("threads", "ok", f"torch uses {threads} on {cores}.", said)
+    return Finding("threads", "ok", f"torch uses {of_torch} on {cores}.", said)
 
 
-def _of_affinity(limits: CoreLimits) -> Finding:
-    if not limits.affinity:
+def _of_affinity(own: frozenset[int], installed: int) -> Finding:
+    if not own:
         text = "Which CPUs this process may use is unknown here."
-        return Finding("affinity", "not available", text, f"os.cpu_count() {limits.installed}")
-    text = f"This process may use {limits.allowed} of {limits.installed} CPUs."
-    return Finding("affinity", "ok", text, f"sched_getaffinity: {limits.affinity}; os.cpu_count() {limits.installed}")
+        return Finding("affinity", "not available", text, f"os.cpu_count() {installed}")
+    text = f"This process may use {len(own)} of {installed} CPUs."
+    return Finding("affinity", "ok", text, f"sched_getaffinity: {ranges_text(own)}; os.cpu_count() {installed}")
 
 
-def _of_quota(limits: CoreLimits) -> Iterator[Finding]:
-    quota, cores = limits.quota, limits.quota.value
+def _of_quota(quota: Limit, threads: int, installed: int, named: str) -> Finding:
+    cores = quota.value
     if math.isnan(cores):
-        yield Finding("quota", "not available", "Whether a CPU quota applies is unknown: there are no cgroups here.")
-        return
+        return Finding("quota", "not available", "Whether a CPU quota applies is unknown: there are no cgroups here.")
     if math.isinf(cores):
-        yield Finding("quota", "ok", "No cgroup limits the CPU time.", f"os.cpu_count() {limits.installed}")
-        return
-    said = f"{quota.said}; os.cpu_count() {limits.installed}"
+        return Finding("quota", "ok", "No cgroup limits the CPU time.", f"os.cpu_count() {installed}")
+    said = f"{quota.said}; os.cpu_count() {installed}"
     has = f"The cgroup's quota is {cores:g} core{'' if cores == 1 else 's'}"
     if cores < 1:
         text = f"{has}: even one thread is stopped for part of each period."
         fix = "Raise the quota to at least 1 core (`docker run --cpus`, `resources.limits.cpu`)."
-        yield Finding("quota", "warn", text, said, fix)
-    elif limits.threads > cores:
-        text = f"{has}, less than torch's {limits.threads} threads: they are stopped for part of each period."
+    elif threads > cores:
+        text = f"{has}, less than torch's {threads} threads: they are stopped for part of each period."
         fix = f"`torch.set_num_threads({math.floor(cores)})`, or a larger quota."
-        yield Finding("quota", "warn", text, said, fix)
-    elif limits.installed > cores and not limits.variables:
-        of = limits.installed
-        text = f"{has} of {of}, and OMP_NUM_THREADS is not set: libraries may start {of} threads."
+    elif installed > cores and not named:
+        text = f"{has} of {installed}, and OMP_NUM_THREADS is not set: libraries may start {installed} threads."
         fix = f"Set OMP_NUM_THREADS={math.floor(cores)} before Python starts."
-        yield Finding("quota", "warn", text, said, fix)
     else:
-        yield Finding("quota", "ok", f"{has}, enough for torch's threads.", said)
-    if limits.throttled > _THROTTLED:
-        text = f"The quota stopped this cgroup in {100 * limits.throttled:.0f} % of its periods since it was created."
-        fix = "Use fewer threads, or raise the quota."
-        yield Finding("throttling", "warn", text, f"{quota.folder}/cpu.stat", fix)
+        return Finding("quota", "ok", f"{has}, enough for torch's threads.", said)
+    return Finding("quota", "warn", text, said, fix)
 
 
 # ---- memory -------------------------------------------------------------------------------------------------
@@ -248,17 +162,14 @@ def memory_findings(files: SystemFiles = THIS_MACHINE) -> Iterator[Finding]:
     if known.get("MemTotal", 0) > 0 and "MemAvailable" in known:
         left = known["MemAvailable"] / known["MemTotal"]
         said = f"{units.bytes_text(known['MemAvailable'])} of {units.bytes_text(known['MemTotal'])} available"
-        yield _memory("memory", left, said, "/proc/meminfo", _stalls(files))
+        yield _memory("memory", left, said, "/proc/meminfo")
     elif not limit.is_set:
         yield Finding("memory", "not available", "How much memory is free is unknown: /proc/meminfo cannot be read.")
 
 
-def _memory(kind: str, left: float, said: str, source: str, stalls: float = math.nan) -> Finding:
-    fix = "Free memory, or raise the limit: paging costs milliseconds."
-    if stalls > _STALLED:
-        text = f"Tasks waited for memory {stalls:.1f} % of the last 10 s ({said})."
-        return Finding(kind, "warn", text, "/proc/pressure/memory", fix)
+def _memory(kind: str, left: float, said: str, source: str) -> Finding:
     if left < _SCARCE:
+        fix = "Free memory, or raise the limit: paging costs milliseconds."
         return Finding(kind, "warn", f"Memory is scarce: {said}.", source, fix)
     return Finding(kind, "ok", f"Memory: {said}.", source)
 
@@ -273,14 +184,6 @@ def _used(files: SystemFiles, folder: str) -> int | None:
     return max(int(text) - cache, 0)
 
 
-def _stalls(files: SystemFiles) -> float:
-    """Per cent of the last 10 s in which some task waited for memory; NaN where it is not told."""
-    for word in (files.text("/proc/pressure/memory") or "").split():
-        if word.startswith("avg10="):
-            return float(word.removeprefix("avg10="))
-    return math.nan
-
-
 # ---- outside_load ----------------------------------------------------------------------------------------------------
 # What else uses the processors now: watched for half a second, in which this process sleeps.
 
@@ -293,7 +196,6 @@ _WAITING = 0.1
 _NAMED = 3
 _LEAST_NAMED = 0.05
 _WAIT = "Wait until they end, or stop them; until then, compare alternatives in one `%%timer` cell, with `-t 1`."
-_KINDS = {"steal": "steal", "throttled": "throttling"}
 
 
 @dataclass(frozen=True)
@@ -390,7 +292,7 @@ def load_findings(seen: WatchedLoad, cores: int) -> Iterator[Finding]:
         fix = "Stop its other threads and workers."
         yield Finding("own load", "warn", text, "processor time while this thread slept", fix)
     yield _of_waiting(seen.contention)
-    yield from _of_machine(seen.contention)
+    yield _of_steal(seen.contention)
 
 
 def _of_others(seen: WatchedLoad, cores: int) -> Finding:
@@ -428,18 +330,15 @@ def _of_waiting(seen: Contention) -> Finding:
     return Finding("waiting", "ok", f"{text}.", said)
 
 
-def _of_machine(seen: Contention) -> Iterator[Finding]:
-    """Hypervisor, quota and clock, in the words of timings."""
+def _of_steal(seen: Contention) -> Finding:
+    """What the hypervisor took, in the words of timings."""
     said = f"in {seen.wall:.1f} s"
-    doubts = {doubt.kind: doubt for doubt in machine_doubts(seen.steal, seen.throttled, seen.clock, "")}
-    fixes = {"steal": "Measure at another time, or on a machine with dedicated cores."}
-    for kind, doubt in doubts.items():
-        if kind in _KINDS:  # the clock of a processor that sleeps is low: this says nothing of one that works
-            yield Finding(_KINDS[kind], "warn", doubt.text, said, doubt.action or fixes.get(kind, ""))
     if math.isnan(seen.steal):
-        yield Finding("steal", "not available", "What the hypervisor takes is unknown: /proc/stat cannot be read.")
-    elif "steal" not in doubts:
-        yield Finding("steal", "ok", f"The hypervisor took {seen.steal:.2f} cores.", f"/proc/stat, {said}")
+        return Finding("steal", "not available", "What the hypervisor takes is unknown: /proc/stat cannot be read.")
+    fix = "Measure at another time, or on a machine with dedicated cores."
+    for doubt in machine_doubts(seen.steal, math.nan, math.nan, fix):
+        return Finding("steal", "warn", doubt.text, said, fix)
+    return Finding("steal", "ok", f"The hypervisor took {seen.steal:.2f} cores.", f"/proc/stat, {said}")
 
 
 # ---- processor -------------------------------------------------------------------------------------------------------
@@ -451,26 +350,27 @@ _OWN_STEERING = ("intel_pstate", "amd-pstate", "amd-pstate-epp")
 
 def processor_findings(files: SystemFiles = THIS_MACHINE) -> Iterator[Finding]:
     """What is known of the clock; a guest is told nothing as a rule."""
-    control = clock_control(files)
-    names = {name for name, _ in control.governors}
-    said = " · ".join(part for part in (control.driver, governor_text(control)) if part)
-    if not names:
+    steered, driver = governor(files), files.text(f"{CPUS}/cpu0/cpufreq/scaling_driver") or ""
+    said = " · ".join(part for part in (driver, steered) if part)
+    if not steered:
         guest = "hypervisor" in (files.text("/proc/cpuinfo") or "").split()
         unread = "/sys/devices/system/cpu/*/cpufreq cannot be read"
         why = "virtual machine: the host sets the clock" if guest else unread
         yield Finding("governor", "not available", "What controls the CPU clock is unknown.", why)
-    elif names == {"performance"} or control.driver in _OWN_STEERING:
-        yield Finding("governor", "ok", f"The governor is {governor_text(control)}.", said)
+    elif steered == "performance" or driver in _OWN_STEERING:
+        yield Finding("governor", "ok", f"The governor is {steered}.", said)
     else:
-        text = f"The clock follows the load (governor {governor_text(control)}): short measurements start slowly."
+        text = f"The clock follows the load (governor {steered}): short measurements start slowly."
         yield Finding("governor", "warn", text, said, "`sudo cpupower frequency-set -g performance`")
-    if control.turbo is None:
-        yield Finding("turbo", "not available", "Whether turbo is on is unknown.", "/sys does not report it")
-    elif control.turbo:
-        text = "Turbo is on: absolute times depend on temperature and on the number of busy cores; ratios hardly do."
-        yield Finding("turbo", "ok", text, control.turbo_said)
+    for path, on in ((f"{CPUS}/intel_pstate/no_turbo", "0"), (f"{CPUS}/cpufreq/boost", "1")):
+        if (told := files.text(path)) in ("0", "1"):
+            text = "Turbo is off: the clock is steady."
+            if told == on:
+                text = "Turbo is on: absolute times depend on temperature and busy cores; ratios hardly do."
+            yield Finding("turbo", "ok", text, f"{path}: {told}")
+            break
     else:
-        yield Finding("turbo", "ok", "Turbo is off: the clock is steady.", control.turbo_said)
+        yield Finding("turbo", "not available", "Whether turbo is on is unknown.", "/sys does not report it")
     yield from _of_power(files)
 
 
@@ -483,54 +383,28 @@ def _of_power(files: SystemFiles) -> Iterator[Finding]:
 
 
 # ---- runtimes --------------------------------------------------------------------------------------------------------
-# Which OpenMP, BLAS and allocator are loaded, and which of them twice.
+# Whether OpenMP is loaded twice.
 
 
-def runtime_findings(libraries: Sequence[NativeLibrary] | None, built_with: str = "") -> Iterator[Finding]:
-    """What is loaded.
+def openmp_finding(libraries: Sequence[NativeLibrary] | None) -> Finding:
+    """Which runtimes are loaded.
 
     Args:
         libraries: None where the system does not tell.
-        built_with: the BLAS that is linked into torch itself, as torch names it.
     """
     if libraries is None:
-        text = "Which OpenMP, BLAS and allocator are loaded is unknown."
-        yield Finding("libraries", "not available", text, "/proc/self/maps cannot be read")
-        return
-    by_kind = {kind: [one for one in libraries if one.kind == kind] for kind in ("OpenMP", "BLAS", "allocator")}
-    yield _of_openmp(by_kind["OpenMP"])
-    yield _of_blas(by_kind["BLAS"], built_with)
-    found = by_kind["allocator"]
-    text = f"The allocator is {_names(found)}." if found else "The allocator is the C library's."
-    yield Finding("allocator", "ok", text, _said(found) or "no other is loaded")
-
-
-def _of_openmp(found: Sequence[NativeLibrary]) -> Finding:
+        text = "Which OpenMP runtimes are loaded is unknown."
+        return Finding("OpenMP", "not available", text, "/proc/self/maps cannot be read")
+    found = [one for one in libraries if one.kind == "OpenMP"]
+    said, names = ", ".join(map(str, found)), sorted({f"lib{one.name}" for one in found})
     if len(found) < 2:
-        text = f"One OpenMP runtime is loaded: {_names(found)}." if found else "No OpenMP runtime is loaded as a file."
-        return Finding("OpenMP", "ok", text, _said(found))
-    several = len({one.name for one in found}) > 1
-    what = f"{len(found)} OpenMP runtimes are loaded" if several else f"lib{found[0].name} is loaded {len(found)} times"
+        text = f"One OpenMP runtime is loaded: {names[0]}." if found else "No OpenMP runtime is loaded as a file."
+        return Finding("OpenMP", "ok", text, said)
+    what = f"{len(found)} OpenMP runtimes are loaded"
+    what = what if len(names) > 1 else f"{names[0]} is loaded {len(found)} times"
     text = f"{what}, each with its own threads: together they may use more threads than there are cores."
     fix = "Import only one of these packages, or install them all from one source (pip or conda)."
-    return Finding("OpenMP", "warn", text, _said(found), fix)
-
-
-def _of_blas(found: Sequence[NativeLibrary], built_with: str) -> Finding:
-    own = f"torch has {built_with} built in" if built_with else ""
-    if len(found) > 1:
-        text = f"{len(found)} BLAS libraries are loaded, each with its own threads, active only during its calls."
-    else:
-        text = f"BLAS besides torch's: {_names(found)}." if found else "The only BLAS is torch's."
-    return Finding("BLAS", "ok", text, "; ".join(part for part in (own, _said(found)) if part))
-
-
-def _names(found: Sequence[NativeLibrary]) -> str:
-    return ", ".join(f"lib{name}" for name in dict.fromkeys(one.name for one in found))
-
-
-def _said(found: Sequence[NativeLibrary]) -> str:
-    return ", ".join(map(str, found))
+    return Finding("OpenMP", "warn", text, said, fix)
 
 
 # ---- tools -----------------------------------------------------------------------------------------------------------
@@ -716,19 +590,10 @@ def findings_of(threads: int, accelerator: str | None, files: SystemFiles = THIS
         threads: torch's intra-op threads.
         accelerator: its name, or None.
     """
-    builds = read_builds()
-    yield from limit_findings(core_limits(threads, files))
+    yield from limit_findings(threads, files)
     yield from memory_findings(files)
-    yield from build_findings(builds)
-    yield from runtime_findings(native_libraries(files), _own_blas())
+    yield from build_findings()
+    yield openmp_finding(native_libraries(files))
     yield from processor_findings(files)
     yield from tool_findings()
     yield accelerator_finding(accelerator, _backend(), nvidia_driver(files))
-
-
-def _own_blas() -> str:
-    """What torch says of its BLAS: ``mkl``."""
-    import torch
-
-    said = re.search(r"\bBLAS_INFO=(\w+)", torch.__config__.show())
-    return said[1] if said else ""

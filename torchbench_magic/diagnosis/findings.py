@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FindingState = Literal["ok", "warn", "not available"]
 
 _WORST_FIRST = (
-    "debug torch", "debug Python", "hooks", "outside load", "own load", "throttling", "quota", "steal", "waiting",
+    "debug build", "hooks", "outside load", "own load", "throttling", "quota", "steal", "waiting",
     "threads", "self-test", "memory", "memory limit", "torch checks", "OpenMP", "governor", "power",
 )  # fmt: skip
 """Kinds of findings by how far times go astray through them, as a rule: a factor first, then per cent."""

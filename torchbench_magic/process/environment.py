@@ -16,9 +16,8 @@ from typing import Any
 from .device import devices_in_use
 from .machine import (
     affinity,
-    clock_control,
     cpu_quota,
-    governor_text,
+    governor,
     native_libraries,
     proc_text,
     ranges_text,
@@ -174,7 +173,7 @@ def read_environment() -> Environment:
         variables={k: v for k, v in sorted(os.environ.items()) if k.startswith(_PREFIXES)},
         quota=None if math.isnan(quota.value) else quota.value,
         affinity=ranges_text(affinity()),
-        governor=governor_text(clock_control()),
+        governor=governor(),
         libraries=None if libraries is None else tuple(f"{one.kind}: {one}" for one in libraries),
     )
 

@@ -10,7 +10,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -53,7 +53,7 @@ class Peaks:
     def flops_of(self, dtype: str, threads: int | None = None) -> float:
         """FLOP/s of matrix products in ``dtype`` ("float32"); NaN where not known."""
         count = self.threads if threads is None else threads
-        return _first(rate for name, at, rate in self.flops if name == dtype and at == count)
+        return next((rate for name, at, rate in self.flops if name == dtype and at == count), math.nan)
 
     def is_slow(self, dtype: str) -> bool:
         """Whether products in a narrow dtype are slower here than in float32 by more than converting may cost."""
@@ -91,10 +91,6 @@ class Peaks:
     def cache(self, name: str) -> int:
         """Bytes of ``L2`` or another level; 0 where not known."""
         return dict(self.caches).get(name, 0)
-
-
-def _first(rates: Iterable[float]) -> float:
-    return next(iter(rates), math.nan)
 
 
 # ---- measured_peaks --------------------------------------------------------------------------------------------------
@@ -380,28 +376,13 @@ def _read(key: str) -> Peaks | None:
     """Those that are kept; None where there are none, or no numbers stand there."""
     try:
         held = json.loads(_file(key).read_text(encoding="utf-8"))
-        if held["key"] != key:
+        if held.pop("key") != key:
             return None
-        made = Peaks(
-            threads=int(held["threads"]),
-            flops=tuple((str(name), int(count), _rate(rate)) for name, count, rate in held["flops"]),
-            bandwidth=tuple((int(size), int(count), _rate(rate)) for size, count, rate in held["bandwidth"]),
-            dispatch=_rate(held["dispatch"]),
-            caches=tuple((str(name), int(size)) for name, size in held["caches"]),
-            contended=_rate(held["contended"]),
-            is_kept=True,
-            notes=tuple(map(str, held["notes"])),
-        )
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError):
+        rows = {name: tuple(map(tuple, held[name])) for name in ("flops", "bandwidth", "caches")}
+        made = Peaks(**{**held, **rows, "notes": tuple(held["notes"]), "is_kept": True})
+        return made if min(made.dispatch, *(rate for *_, rate in (*made.flops, *made.bandwidth))) > 0 else None
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return made if made.dispatch > 0 and made.flops and made.bandwidth else None
-
-
-def _rate(value: object) -> float:
-    """A number at least 0; ValueError for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise ValueError(f"no rate: {value!r}")
-    return float(value)
 
 
 def _write(key: str, peaks: Peaks) -> str:

@@ -116,7 +116,7 @@ class Timer(torch_timer.Timer):
         _check_whole("number", number, MOST)
         if repeats is not None and repeats < 1:
             raise ValueError("If specified, `repeats` must be >= 1")
-        if not client_requests.is_supported():
+        if client_requests.why_unsupported():
             warnings.warn(
                 "Instructions are counted by torch's own collector, which takes almost a minute and needs globals"
                 " wrapped in CopyIfCallgrind: the faster way works only on Linux on x86_64 processors.",

@@ -17,6 +17,7 @@ from torchbench_magic.printable import printable
 from torchbench_magic.profiling.ops_view import chosen_key, line_name, place
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.sources import place_in
+from torchbench_magic.profiling.trace import line_ranges
 from torchbench_magic.show.document import clipped
 from torchbench_magic.show.document_json import drawing_id, script_data
 from torchbench_magic.show.drawing import figure, literal, new_axes, round_ticks, svg_text
@@ -403,23 +404,13 @@ def _strip(profile: Profile, seconds: float) -> Iterator[str]:
 def _outermost(profile: Profile) -> list[tuple[float, float, str]]:
     """(start, end, ``:4``) in seconds, of the cell's own thread."""
     trace = profile.trace
-    if trace is None or not len(trace.segments):
+    if trace is None:
         return []
-    parents, lines = trace.nodes["parent"].tolist(), trace.nodes["line"].tolist()
-    outer: list[int] = []
-    for node, parent in enumerate(parents):  # a parent comes before its children
-        outer.append(node if parent < 0 or parents[parent] < 0 else outer[parent])
-    labels = [f":{lines[outer[node]]}" if parent >= 0 else "" for node, parent in enumerate(parents)]
-    numbers = {label: number for number, label in enumerate(dict.fromkeys(["", *labels]))}
-    of_node = np.array([numbers[label] for label in (*labels, "")], dtype=np.int64)  # that of no node is the last
-    mine = trace.segments[trace.segments["thread"] == 0]
-    number = of_node[mine["node"].to_numpy()]
-    first = np.flatnonzero(np.append(True, number[1:] != number[:-1])[: len(number)])
-    starts = mine["start"].to_numpy()[first] / 1e9
-    ends = np.append(starts[1:], trace.duration / 1e9)
-    texts = list(numbers)
-    runs = zip(starts.tolist(), ends.tolist(), number[first].tolist(), strict=False)
-    return [(start, end, texts[label]) for start, end, label in runs if texts[label]]
+    parents, lines = trace.nodes["parent"].to_numpy(), trace.nodes["line"].tolist()
+    stays = line_ranges(trace)
+    mine = np.flatnonzero((stays.thread == 0) & (parents[parents[stays.node]] < 0))  # right below the thread's root
+    runs = zip(stays.start[mine].tolist(), stays.end[mine].tolist(), stays.node[mine].tolist(), strict=True)
+    return [(start / 1e9, end / 1e9, f":{lines[node]}") for start, end, node in runs]
 
 
 def _times(seconds: float) -> Iterator[str]:
