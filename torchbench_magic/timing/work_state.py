@@ -168,7 +168,8 @@ def _referents(label: str, value: Any, own: bool) -> Iterator[tuple[str, Reached
     else:  # a tuple that C code fills, as that of `zip_longest`, has holes: to read one ends the process
         inner = gc.get_referents(value)[: 4 * _MOST_ITEMS]
     is_plain = issubclass(type(value), (list, tuple, deque, set, MethodType))
-    others = (each for each in inner if each is not held and not _is_scalar(each))
+    known = {id(held), *map(id, (held or {}).values())}  # from Python 3.13 on the attributes themselves are referents
+    others = (each for each in inner if id(each) not in known and not _is_scalar(each))
     for each in itertools.islice(others, _MOST_ITEMS):
         yield f"{label}·{type(value).__name__}", Reached(each, own and (is_plain or is_users))
 
