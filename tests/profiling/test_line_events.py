@@ -163,6 +163,17 @@ def test_calls_says_how_often_a_line_ran(make: Callable[[], LineSource]) -> None
 
 
 @pytest.mark.parametrize("make", SOURCES)
+@pytest.mark.parametrize("empty", ["", "# a package\n", "\n\n"])
+def test_lines_go_on_after_an_empty_file_was_imported(make: Callable[[], LineSource], empty: str) -> None:
+    text = "x = 1\nexec(empty)\ny = 2\n\nz = 3\n"
+    code, names = compiled(text), {"empty": compiled(empty, "<cell empty>")}
+    record = recorded(make(), lambda: exec(code, names))
+    (stream,) = record.streams
+    assert [mark for mark in stream.record[1::2] if mark > 0] == [1, 2, 3, 5]
+    assert [mark for mark in stream.record[1::2] if mark == LEAVE] == [LEAVE]
+
+
+@pytest.mark.parametrize("make", SOURCES)
 def test_code_outside_the_scope_is_not_recorded(make: Callable[[], LineSource]) -> None:
     library: dict[str, object] = {}
     exec(compiled("def f(g):\n    return g()\n", "library.py"), library)

@@ -390,7 +390,7 @@ def probed(setup: str, body: str, plain: int = PLAIN, **more: Any) -> tuple[Prob
     driven(probe.recorded_again())
     for _ in range(plain):
         code.start(0, 1, clock.clocks, lambda: None)
-    driven(probe.recorded_last(plain, 1))
+    driven(probe.recorded_last(plain, 1, copied=lambda: lambda: None))
     return probe, names
 
 
@@ -548,7 +548,12 @@ PUT_BACK = [
     (
         "i = 0",
         "i += 1\nif i % 4 == 0:\n    for _ in range(30): x + 1",
-        "ran 31 times in a call that goes on from others and not in those that are timed",
+        "ran 31 times in a call that goes on from others and not in timed ones",
+    ),
+    (
+        "i = 3",
+        "i += 1\nif i % 4 == 0:\n    for _ in range(30): x + 1",
+        "ran 31 times in timed ones and not in a call that goes on from others",
     ),
     ("i = 0", "i += 1\nif i % 40 == 0:\n    for _ in range(30): x + 1", None),  # not in so many
     ("i = 0", "clock.work(100)\ni += 1", None),
@@ -573,6 +578,28 @@ def test_names_that_are_put_back_are_told_where_a_call_that_goes_on_is_another(
     found: dict[str, Any] = {}
     exec(setup, found)
     assert {name: names[name] for name in found if name != "__builtins__"}.items() <= found.items()
+
+
+FOURTH = """\
+n += 1
+if n % 4 == 0:
+    for _ in range(30): x + 1
+w.add_(n)"""
+
+
+def test_what_restored_objects_count_is_told_and_put_back_after_calls_that_go_on() -> None:
+    n, w = torch.zeros(()), torch.zeros(3)
+    found = timed(FakeClock(), {"": f"{FOURTH}\nclock.work(100)"}, names={"n": n, "w": w, "x": 1}, restore=True)
+    (said,) = (doubt for doubt in found.warnings if doubt.kind == "put-back")
+    assert said.text.startswith("what the code changes is put back before each call: line 3 ")
+    assert "ran 31 times in a call that goes on from others and not in timed ones" in said.text
+    assert (n.item(), w.tolist()) == (0, [0, 0, 0])
+    assert not [doubt for doubt in found.warnings if doubt.kind in ("not-restored", "restored-late")]
+
+
+def test_an_input_that_has_a_graph_is_no_other_work() -> None:
+    probe, _ = probed("net = torch.nn.Linear(9, 9); h = torch.ones(99, 9)", "h = torch.tanh(net(h))")
+    assert probe.clauses == []
 
 
 @pytest.mark.parametrize(

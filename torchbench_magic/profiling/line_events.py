@@ -166,6 +166,12 @@ class CodeBook:
             return known
 
 
+def has_lines(code: CodeType) -> bool:
+    """Whether frames of a code are to be written. That of an empty file, as many an ``__init__.py`` is, has its only
+    event on "line 0", which is the mark of a frame that has ended."""
+    return any(line for _, _, line in code.co_lines())
+
+
 # ---- forked_children -------------------------------------------------------------------------------------------------
 # Processes that the recorded code forks are not recorded: what records is switched off in them.
 #
@@ -380,7 +386,12 @@ class SettraceSource:
                 count_outside()
                 return None
             mark = numbers.get(id(code))
-            write(entered(number(code) if mark is None else mark))
+            if mark is None:
+                if not has_lines(code):
+                    count_outside()
+                    return None
+                mark = number(code)
+            write(entered(mark))
             if not resumable:
                 return on_line
             frame.f_trace_lines = True  # an earlier run may have ended the lines of this generator
@@ -514,7 +525,8 @@ class MonitoringSource:
 
     def _is_recorded(self, code: CodeType) -> bool:
         """Whether the frames of ``code`` are written: those that called the recorded code and await it are not."""
-        return self._wanted(code) and (self._callers is None or id(code) not in self._callers.resumable)
+        is_outside = self._callers is not None and id(code) in self._callers.resumable
+        return self._wanted(code) and not is_outside and has_lines(code)
 
     def _watch_lines(self, code: CodeType) -> int:
         """Switch on the local events of ``code``; its number."""

@@ -19,8 +19,9 @@ import contextlib
 import gc
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import CodeType, FunctionType
 from typing import Any, cast
@@ -53,8 +54,9 @@ from .work_state import (
     state_of,
 )
 
-LOST, MOST = 0.4, 0.5
-"""Share of the first call's work that later calls lack: from here a doubt, from here void."""
+LOST, MOST, SOME = 0.4, 0.5, 0.05
+"""Share of the first call's work that later calls lack: from here a doubt, from here void. Of that of calls that go on
+from each other: from here it is said."""
 MORE, ONCE = 1.5, 2.0
 """Times as much work, or time, that is more; times as long from setup's state as from the present one, that the first
 call did what later ones do not."""
@@ -104,7 +106,8 @@ class Finding:
         of = f" of `{name}`" if name else ""
         if self.how in (PUT_BACK, GROWN):
             clause = f"{self.evidence}{f' (`{name}`)' if name else ''}"
-            way = "To time calls that go on from each other, keep the value in an object: that is not put back."
+            way = "To time calls that go on from each other, "
+            way += "leave out `--restore`." if restore else "keep the value in an object: that is not put back."
             return Doubt(self.how, f"{clause}.", way if self.how == PUT_BACK else "", {"name": name, "clause": clause})
         what = "Later calls{} wait where the first one did not" if self.how == "waits" else _DID_MORE
         text = f"{what.format(of)}: {self.evidence}."
@@ -264,8 +267,21 @@ class Probe:
         if self.failed is None:
             found = (yield from self._judged()) or (yield from self._by_gradients(without, copied))
             self.finding = found or self.finding
-            clauses = (yield from self._by_names(self._works[-1].left)), self._grown()
+            clauses = (yield from self._by_what_is_put_back(self._works[-1].left, copied)), self._grown()
             self.clauses = [one for one in clauses if one is not None]
+
+    def _by_what_is_put_back(
+        self, left: dict[str, Any], copied: Callable[[], Callable[[], object]] | None
+    ) -> Steps[Finding | None]:
+        """Whether calls that go on from each other would do other work, or take another time. What they did is put
+        back: the last timed call left another state."""
+        if not (left or self._before):
+            return None
+        put_back = copied() if copied is not None else lambda: None
+        try:
+            return (yield from self._by_names(left)) or (yield from self._by_going_on(left))
+        finally:
+            put_back()
 
     @contextlib.contextmanager
     def _kept_apart(self, work: Work) -> Iterator[None]:
@@ -522,28 +538,36 @@ class Probe:
             if max(pair) > (MORE if on > anew else ONCE) * min(pair):
                 times = f"{seconds_text(anew)} a call, and {seconds_text(on)} one that goes on from what it leaves"
                 return Finding(PUT_BACK, f"{names}: {times}")
-        if found := (yield from self._that_go_on(left, bind)):
-            return Finding(PUT_BACK, f"{names}: {found}")
         return None
 
-    def _that_go_on(self, left: dict[str, Any], bind: Callable[[dict[str, Any]], None]) -> Steps[str]:
-        """What one of some calls that go on from each other did beside the work of a timed one, as every fourth step of
-        an optimizer that waits for gradients to accumulate; empty where none did."""
-        timed, names = self._works[-1], dict(self._names)
+    def _by_going_on(self, left: dict[str, Any]) -> Steps[Finding | None]:
+        """Whether one of some calls that go on from each other, in names and objects that are put back before each
+        timed one, does other work than these, as every fourth step of an optimizer that waits for gradients to
+        accumulate."""
+        timed, names, before = self._works[-1], dict(self._names), self._before
+        if timed.wall > self.long / 10:
+            return None
+        bind = cast(dict[str, Any], self._code.kept).update
+        what = f"`{'` and `'.join(sorted(left)[:3])}`" if left else "what the code changes is"
         try:
-            for _ in range(AGAIN if timed.wall <= self.long / 10 else 0):
+            if before is not None:
+                before()
+                self._before = None
+            for _ in range(AGAIN):
                 bind(left)
                 reading = yield from self.recorded(is_tried=True)
                 call = self._works.pop()
                 if reading == FAILED:
-                    break
-                share, text = lacks(call, timed, ("a call that goes on from others", "those that are timed"))
-                if share >= LOST:
-                    return text
+                    return None
+                both, words = (_by_shapes(call), _by_shapes(timed)), ("a call that goes on from others", "timed ones")
+                share, text = max(lacks(*both, words), lacks(*both[::-1], words[::-1]))
+                if share >= SOME:
+                    return Finding(PUT_BACK, f"{what} put back before each call: {text}")
                 left = call.left
         finally:
             bind(names)
-        return ""
+            self._before = before
+        return None
 
     def _by_gradients(
         self, without: Sequence[Any], copied: Callable[[], Callable[[], object]] | None
@@ -750,6 +774,15 @@ def _ends(lost: Sequence[float]) -> bool:
     if last <= share + 0.2:
         return False
     return (list(lost) == sorted(lost) and last > 0.9) or (max(lost[:-1]) < 0.05 and last >= LOST)
+
+
+def _by_shapes(work: Work) -> Work:
+    """The same, its operators without what they were asked to keep of their inputs: gradients, a mode."""
+    plain = lambda key: (key[0], tuple((*each[:-1], False) for each in key[1]), ())
+    operators: Counter[Any] = Counter()
+    for key, n in work.operators.items():
+        operators[plain(key)] += n
+    return replace(work, operators=operators, elements={plain(key): n for key, n in work.elements.items()})
 
 
 def lacks(one: Work, other: Work, names: tuple[str, str] = ("the first call", "later ones")) -> tuple[float, str]:
