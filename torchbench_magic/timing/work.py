@@ -275,13 +275,25 @@ class Probe:
     ) -> Steps[Finding | None]:
         """Whether calls that go on from each other would do other work, or take another time. What they did is put
         back: the last timed call left another state."""
-        if not (left or self._before):
-            return None
+        counts = self._counts_put_back()
+        if not left:
+            return counts
         put_back = copied() if copied is not None else lambda: None
         try:
-            return (yield from self._by_names(left)) or (yield from self._by_going_on(left))
+            return (yield from self._by_names(left)) or (yield from self._by_going_on(left)) or counts
         finally:
             put_back()
+
+    def _counts_put_back(self) -> Finding | None:
+        """Of tensors and arrays of one element that the last call changed: what counts calls may decide what they do.
+        (Calls that go on without `--restore` may wait for ever for what the first ones took.)"""
+        if self._before is None:
+            return None
+        now, last = self._reach(), self._works[-1].before
+        ones = [k for k, one in last.items() if isinstance(one.size, tuple) and math.prod(one.size[:-1]) == 1]
+        own = [k for k in ones if k in now and now[k].is_own and not getattr(now[k].value, "requires_grad", False)]
+        counts = [named(k) for k in own if seen_of(now[k].value) != last[k]]
+        return Finding(PUT_BACK, f"{' and '.join(counts[:3])} put back before each call") if counts else None
 
     @contextlib.contextmanager
     def _kept_apart(self, work: Work) -> Iterator[None]:
@@ -541,18 +553,14 @@ class Probe:
         return None
 
     def _by_going_on(self, left: dict[str, Any]) -> Steps[Finding | None]:
-        """Whether one of some calls that go on from each other, in names and objects that are put back before each
-        timed one, does other work than these, as every fourth step of an optimizer that waits for gradients to
-        accumulate."""
-        timed, names, before = self._works[-1], dict(self._names), self._before
+        """Whether one of some calls that go on from each other in names that are put back before each timed one does
+        other work than these, as every fourth step of an optimizer that waits for gradients to accumulate."""
+        timed, names = self._works[-1], dict(self._names)
         if timed.wall > self.long / 10:
             return None
         bind = cast(dict[str, Any], self._code.kept).update
-        what = f"`{'` and `'.join(sorted(left)[:3])}`" if left else "what the code changes is"
+        what = f"`{'` and `'.join(sorted(left)[:3])}`"
         try:
-            if before is not None:
-                before()
-                self._before = None
             for _ in range(AGAIN):
                 bind(left)
                 reading = yield from self.recorded(is_tried=True)
@@ -566,7 +574,6 @@ class Probe:
                 left = call.left
         finally:
             bind(names)
-            self._before = before
         return None
 
     def _by_gradients(
