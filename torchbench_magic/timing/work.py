@@ -292,7 +292,7 @@ class Probe:
         now, last = self._reach(), self._works[-1].before
         ones = [k for k, one in last.items() if isinstance(one.size, tuple) and math.prod(one.size[:-1]) == 1]
         own = [k for k in ones if k in now and now[k].is_own and not getattr(now[k].value, "requires_grad", False)]
-        counts = [named(k) for k in own if seen_of(now[k].value) != last[k]]
+        counts = list(dict.fromkeys(named(k) for k in own if seen_of(now[k].value) != last[k]))
         return Finding(PUT_BACK, f"{' and '.join(counts[:3])} put back before each call") if counts else None
 
     @contextlib.contextmanager
