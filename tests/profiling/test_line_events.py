@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import linecache
 import sys
 import threading
@@ -60,6 +61,7 @@ def compiled(text: str, file: str = "<cell>") -> CodeType:
 
 
 def recorded(source: LineSource, run: Callable[[], object]) -> LineRecord:
+    gc.collect()  # generators of cells that other tests left: they end, and run, when they are collected
     source.start()
     try:
         run()
