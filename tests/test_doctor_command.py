@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from torchbench_magic import __main__
-from torchbench_magic.diagnosis.findings import Diagnosis, Finding
 from torchbench_magic.errors import Interrupted
+from torchbench_magic.tdoctor.findings import Diagnosis, Finding
 
 ROOT = Path(__file__).parents[1]
 

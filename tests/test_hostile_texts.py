@@ -26,7 +26,7 @@ from tests.show.builders import LINES, OPS, comparison_of, profile_of
 from torchbench_magic import errors
 from torchbench_magic.benchmark import Compare
 from torchbench_magic.notebook.display import Output
-from torchbench_magic.notebook.explorers import LiveView
+from torchbench_magic.notebook.widgets import LiveView
 from torchbench_magic.printable import escaped, printable, printable_lines
 from torchbench_magic.profiling.trace import Source
 from torchbench_magic.results import Doubt

@@ -18,7 +18,7 @@ from .chapters import FUNCTION, PACKAGE, chapters, chapters_at_hand
 
 ROOMS = (
     *("", "process", "show", "counting", "timing", "profiling", "insights", "cpp", "storage", "levers", "cluster"),
-    *("script", "diagnosis", "notebook", "benchmark"),
+    *("script", "tdoctor", "notebook", "benchmark"),
 )
 """The lowest first; "" are the modules beside the rooms. A chapter imports nothing of a room that stands after its own,
 wherever the import stands: at the top, in a function, or for types only."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from torchbench_magic.cluster.rank_traces import load_ranks
     from torchbench_magic.counting.counts import Counts
     from torchbench_magic.counting.diff import CountsDiff
-    from torchbench_magic.diagnosis.examination import doctor
-    from torchbench_magic.diagnosis.findings import Diagnosis
     from torchbench_magic.notebook import load_ipython_extension, unload_ipython_extension
     from torchbench_magic.profiling.chrome_trace import load_trace
     from torchbench_magic.profiling.diff import ProfileDiff
@@ -28,6 +26,8 @@ if TYPE_CHECKING:
     from torchbench_magic.script.compare import compare
     from torchbench_magic.storage.store import load
     from torchbench_magic.storage.torch_pickles import load_torch_pickle
+    from torchbench_magic.tdoctor.examination import doctor
+    from torchbench_magic.tdoctor.findings import Diagnosis
     from torchbench_magic.timing.comparison import Comparison
 
 __version__ = "0.1.0"
@@ -36,14 +36,14 @@ _HOMES = {
     "Comparison": "timing.comparison",
     "Counts": "counting.counts",
     "CountsDiff": "counting.diff",
-    "Diagnosis": "diagnosis.findings",
+    "Diagnosis": "tdoctor.findings",
     "Insight": "results",
     "Profile": "profiling.profile",
     "ProfileDiff": "profiling.diff",
     "RankProfile": "cluster.job_profile",
     "benchmark_op": "profiling.op_benchmark",
     "compare": "script.compare",
-    "doctor": "diagnosis.examination",
+    "doctor": "tdoctor.examination",
     "load": "storage.store",
     "load_ipython_extension": "notebook",
     "load_ranks": "cluster.rank_traces",

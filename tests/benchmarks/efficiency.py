@@ -28,7 +28,7 @@ from tabulate import tabulate  # noqa: E402
 
 from tests.insights.insight_runs import Planted, calm, namespace_of, profiled  # noqa: E402
 from torchbench_magic.process.machine import data_caches  # noqa: E402
-from torchbench_magic.process.peaks import BUSY, Peaks, measure_peaks  # noqa: E402
+from torchbench_magic.process.peak_performance import BUSY, Peaks, measure_peaks  # noqa: E402
 from torchbench_magic.profiling.efficiency import judge  # noqa: E402
 from torchbench_magic.profiling.profile import Profile  # noqa: E402
 

@@ -30,7 +30,7 @@ PROFILE = """\
 for step in range(30):  # {}
     opt.zero_grad(); loss = model(y).mean(); loss.backward(); opt.step()"""
 OF_EACH = 25
-WIDGET = "from torchbench_magic.notebook.explorers import TableWidget\nprint(len(str(TableWidget._esm)))"
+WIDGET = "from torchbench_magic.notebook.widgets import TableWidget\nprint(len(str(TableWidget._esm)))"
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.show.builders import ops_of, profile_of
 from torchbench_magic import units
-from torchbench_magic.notebook.explorers import TableWidget
+from torchbench_magic.notebook.widgets import TableWidget
 from torchbench_magic.profiling.ops_view import operations
 from torchbench_magic.show import document_json, html
 from torchbench_magic.show.document import Document, Phrase

@@ -15,7 +15,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.counting.test_view import compared, counted
 from tests.profiling.memory.test_view import made as memory_profile
 from tests.show.builders import HOSTILE, comparison_of, flame_graph, profile_of, two_shapes
-from torchbench_magic.notebook.explorers import TableWidget
+from torchbench_magic.notebook.widgets import TableWidget
 from torchbench_magic.show import document_json, flame, html
 from torchbench_magic.show.document import Document, Phrase
 from torchbench_magic.show.table import Cell, Column, Group, Row, Table

@@ -12,7 +12,7 @@ from torchbench_magic.counting.counts import CallEdge, CallGraph, Counted, Count
 from torchbench_magic.counting.diff import CountsDiff
 from torchbench_magic.counting.view import Step, replaced
 from torchbench_magic.errors import InputError
-from torchbench_magic.notebook.explorers import CountsExplorer
+from torchbench_magic.notebook.widgets import CountsExplorer
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.samples import Subject
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from torchbench_magic.insights.operators import below_roof, memory_bound_run, page_fault, shape, slow_dtype
-from torchbench_magic.process.peaks import Peaks
+from torchbench_magic.process.peak_performance import Peaks
 from torchbench_magic.profiling.efficiency.table import Efficiency, OpEfficiency
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.trace import EVENT_COLUMNS, compact

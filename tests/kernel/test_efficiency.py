@@ -19,7 +19,7 @@ for i in range(20):
 z.shape"""
 PLANTED = """\
 from torchbench_magic.profiling.efficiency import judge
-from torchbench_magic.process.peaks import Peaks
+from torchbench_magic.process.peak_performance import Peaks
 measured = judge.peaks_here
 judge.peaks_here = lambda threads, progress: Peaks(
     threads, (("float32", threads, 2e11),), ((1 << 20, threads, 1e11), (1 << 28, threads, 3e10)), 1e-6,

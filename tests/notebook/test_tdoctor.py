@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from torchbench_magic.diagnosis import examination
-from torchbench_magic.diagnosis.findings import Diagnosis, SelfTest
 from torchbench_magic.errors import Interrupted
 from torchbench_magic.notebook.display import bundle_of
 from torchbench_magic.notebook.option_parser import declared_options
 from torchbench_magic.notebook.options import DoctorOptions
+from torchbench_magic.tdoctor import examination
+from torchbench_magic.tdoctor.findings import Diagnosis, SelfTest
 
 Run = Callable[..., str]
 VIEW = "application/vnd.jupyter.widget-view+json"

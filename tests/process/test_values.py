@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from torchbench_magic.process.code import globals_read
-from torchbench_magic.process.inputs import described, inputs_of
+from torchbench_magic.process.input_shapes import described, inputs_of
 from torchbench_magic.process.values import values_of, without_changed
 from torchbench_magic.process.values_between_runs import CHANGES, Value
 

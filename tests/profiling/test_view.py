@@ -12,7 +12,7 @@ import pytest
 from tests.insights.built import SOURCE, Did, Op, built_profile
 from tests.show.builders import CELL, LINES, MODULE, OPS, profile_of
 from torchbench_magic.errors import OptionError
-from torchbench_magic.notebook.explorers import ProfileExplorer
+from torchbench_magic.notebook.widgets import ProfileExplorer
 from torchbench_magic.profiling import view
 from torchbench_magic.profiling.diff import ProfileDiff
 from torchbench_magic.profiling.diff_view import document as diff_document

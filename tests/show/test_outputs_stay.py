@@ -25,9 +25,9 @@ from tests.profiling.test_view import both as insights_profile
 from tests.timing.samples import HERE, lone, pair
 from torchbench_magic import load_ranks
 from torchbench_magic.cluster.timing import join_engines
-from torchbench_magic.diagnosis.findings import Diagnosis, Finding, SelfTest
 from torchbench_magic.process.environment import EnginePlace
 from torchbench_magic.profiling.diff import ProfileDiff
+from torchbench_magic.tdoctor.findings import Diagnosis, Finding, SelfTest
 from torchbench_magic.timing.across_runs import join_processes, side_by_side
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.samples import Subject

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from tests.profiling.memory.test_view import made
 from tests.profiling.profiles import profile_of_two_kernels
-from torchbench_magic.notebook.explorers import TableWidget
+from torchbench_magic.notebook.widgets import TableWidget
 from torchbench_magic.profiling import view as profiling_view
 from torchbench_magic.profiling.diff import ProfileDiff
 from torchbench_magic.profiling.diff_view import document

@@ -22,7 +22,7 @@ from tests.profiling.profiles import profile_of_two_kernels
 from tests.timing.samples import HERE, lone, made, pair
 from torchbench_magic.errors import StoreError
 from torchbench_magic.process.contention import Contention
-from torchbench_magic.process.peaks import Peaks
+from torchbench_magic.process.peak_performance import Peaks
 from torchbench_magic.profiling.efficiency.table import Efficiency, OpEfficiency
 from torchbench_magic.profiling.options import ProfileOptions
 from torchbench_magic.profiling.profile import Profile

@@ -18,7 +18,7 @@ from torch import nn
 from torchbench_magic import Comparison
 from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import Interrupted
-from torchbench_magic.process.inputs import described
+from torchbench_magic.process.input_shapes import described
 from torchbench_magic.process.object_contents import elements, has_values, memory_of
 from torchbench_magic.timing import changes
 from torchbench_magic.timing.changes import TensorVersions, in_place

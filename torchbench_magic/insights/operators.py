@@ -52,7 +52,7 @@ def trusted_efficiency(profile: Profile) -> Efficiency | None:
     return None if found is None or found.peaks.contended > _BUSY else found
 
 
-_BUSY = 0.15  # cores, as `process.peaks.BUSY`
+_BUSY = 0.15  # cores, as `process.peak_performance.BUSY`
 
 
 def slow_dtype(profile: Profile) -> list[Insight]:

@@ -19,7 +19,7 @@ from .hosts import host_of, is_watched, page_of
 _RESULTS = (
     ("torchbench_magic.timing.comparison", "Comparison"),
     ("torchbench_magic.counting.diff", "CountsDiff"),
-    ("torchbench_magic.diagnosis.findings", "Diagnosis"),
+    ("torchbench_magic.tdoctor.findings", "Diagnosis"),
     ("torchbench_magic.profiling.profile", "Profile"),
     ("torchbench_magic.profiling.diff", "ProfileDiff"),
     ("torchbench_magic.cluster.job_profile", "RankProfile"),
@@ -161,7 +161,7 @@ class Output:
 
     def _tell_live(self, done: float, total: float | None, what: str, line: str) -> None:
         if self._view is None:
-            from .explorers import LiveView
+            from .widgets import LiveView
 
             self._view = LiveView(self._rows)
             data, metadata = self._shell.display_formatter.format(self._view)

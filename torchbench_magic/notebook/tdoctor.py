@@ -13,7 +13,7 @@ from .options import DoctorOptions
 from .session import SessionMagics, import_libraries, one_line_errors
 
 if TYPE_CHECKING:
-    from torchbench_magic.diagnosis.findings import Diagnosis
+    from torchbench_magic.tdoctor.findings import Diagnosis
 
 _HELP = f"""Find what distorts measurements on this machine now.
 
@@ -48,7 +48,7 @@ class DoctorMagics(SessionMagics):
                 raise OptionError(f"%tdoctor takes options only, not {words[0]!r}")
             self._session.check_target(options.output)
             import_libraries()
-            from torchbench_magic.diagnosis.examination import doctor
+            from torchbench_magic.tdoctor.examination import doctor
 
             with self._session.delivering("tdoctor", options) as delivery:
                 delivery.result = doctor(self_test=options.self_test, progress=delivery.progress)

@@ -24,7 +24,7 @@ from typing import Any
 
 from .code import globals_assigned, globals_read, names_used
 from .frame_owner import is_users_file
-from .inputs import described
+from .input_shapes import described
 from .object_contents import (
     class_attributes,
     class_dict,
@@ -124,7 +124,7 @@ _BY_REPR = frozenset(
 _NUMBERS = frozenset((bool, int, float, complex, type(None)))
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque)
 _OF_MODULES = frozenset(("training", "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"))
-"""Attributes of `torch.nn.Module` that `process.inputs` tells, or that this module follows in another way."""
+"""Attributes of `torch.nn.Module` that `process.input_shapes` tells, or that this module follows in another way."""
 
 
 def values_of(
@@ -262,7 +262,7 @@ class _Walk:
         self._unknown, self._has_plain, self._has_texts = set(), False, False
         text, kind = self._text(value, 0), type(value)
         if text and not self._has_plain and not self._unknown and "." not in label and "[" not in label:
-            return  # tensors and arrays: `process.inputs` has them
+            return  # tensors and arrays: `process.input_shapes` has them
         if not text and not self._unknown:
             return
         if issubclass(kind, int | float | complex) or value is None:

@@ -16,7 +16,7 @@ from torchbench_magic.process.code import BoundNames, globals_read, notebook_fun
 from torchbench_magic.process.compile_watch import switched_off
 from torchbench_magic.process.contention import contention_between
 from torchbench_magic.process.environment import read_environment
-from torchbench_magic.process.inputs import inputs_of
+from torchbench_magic.process.input_shapes import inputs_of
 from torchbench_magic.process.values import Values, values_of, without_changed
 from torchbench_magic.process.values_between_runs import variable_of
 from torchbench_magic.profiling.compiling import cells_compiled, compilation_tables, given_up_before

@@ -21,7 +21,7 @@ from torchbench_magic.counting.counts import CallEdge, CallGraph, Counted, Count
 from torchbench_magic.errors import StoreError
 from torchbench_magic.process.contention import Contention
 from torchbench_magic.process.environment import EnginePlace, Environment
-from torchbench_magic.process.peaks import Peaks
+from torchbench_magic.process.peak_performance import Peaks
 from torchbench_magic.profiling.cores.table import TIMELINE_COLUMNS, Concurrency, CoreUse
 from torchbench_magic.profiling.efficiency.table import Efficiency, OpEfficiency
 from torchbench_magic.profiling.options import ProfileOptions, Schedule

@@ -26,7 +26,7 @@ from torchbench_magic.process.code import (
 )
 from torchbench_magic.process.contention import Clocks
 from torchbench_magic.process.frame_owner import often_replaced, replaced_functions
-from torchbench_magic.process.inputs import inputs_of
+from torchbench_magic.process.input_shapes import inputs_of
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress
 from torchbench_magic.process.object_contents import code_digest
 from torchbench_magic.process.settings import outside_modes, settings_in_words
@@ -53,7 +53,7 @@ class Read:
     """What one alternative reads.
 
     Attributes:
-        inputs: (name, what it held) of variables; see `process.inputs.inputs_of`.
+        inputs: (name, what it held) of variables; see `process.input_shapes.inputs_of`.
         values: what else there is in them; see `process.values.values_of`.
     """
 

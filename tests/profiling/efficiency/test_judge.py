@@ -14,7 +14,7 @@ import torch
 from tests.insights.insight_runs import calm
 from torchbench_magic.process import contention
 from torchbench_magic.process.contention import ProcessUse
-from torchbench_magic.process.peaks import Peaks
+from torchbench_magic.process.peak_performance import Peaks
 from torchbench_magic.profiling import profiler
 from torchbench_magic.profiling.efficiency import judge
 from torchbench_magic.profiling.efficiency.judge import (

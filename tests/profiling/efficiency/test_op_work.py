@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.profiling.profiling_text import profiled
-from torchbench_magic.process.peaks import Peaks
+from torchbench_magic.process.peak_performance import Peaks
 from torchbench_magic.profiling.efficiency.op_work import OpWork, accounts_for, class_of, moved_by
 from torchbench_magic.profiling.efficiency.table import CLASSES
 from torchbench_magic.profiling.op_arguments import RecordedCall

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from tests.insights.built import SOURCE, Did, Op, built_profile
-from torchbench_magic.process.peaks import Peaks
+from torchbench_magic.process.peak_performance import Peaks
 from torchbench_magic.profiling.efficiency.table import Efficiency, OpEfficiency
 from torchbench_magic.profiling.efficiency.view import efficiency_clause, efficiency_footer, roofline_svg
 from torchbench_magic.profiling.profile import Profile

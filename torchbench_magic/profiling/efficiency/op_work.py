@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchbench_magic.arrays import Bools, Ints
-from torchbench_magic.process.peaks import Peaks
+from torchbench_magic.process.peak_performance import Peaks
 from torchbench_magic.profiling.attribution import Joined
 from torchbench_magic.profiling.events import Events
 from torchbench_magic.profiling.op_arguments import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 import pandas as pd
 
-from torchbench_magic.process.peaks import Peaks
+from torchbench_magic.process.peak_performance import Peaks
 
 CLASSES = ("compute", "memory", "page-fault", "overhead", "serial", "below-roof")
 """What an op, or a line, is: near the roof of arithmetic, near that of bandwidth, held up by pages that the system

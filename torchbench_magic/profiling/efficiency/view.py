@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from torchbench_magic import units
-from torchbench_magic.process.peaks import Peaks
+from torchbench_magic.process.peak_performance import Peaks
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.show.document import Phrase, clipped
 from torchbench_magic.show.document_json import attribute

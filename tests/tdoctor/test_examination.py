@@ -13,8 +13,11 @@ import pytest
 
 import torchbench_magic
 from tests.process.trees import tree
-from torchbench_magic.diagnosis import examination
-from torchbench_magic.diagnosis.examination import (
+from torchbench_magic.errors import Interrupted
+from torchbench_magic.process.contention import Contention
+from torchbench_magic.process.interrupts import NO_PROGRESS
+from torchbench_magic.tdoctor import examination
+from torchbench_magic.tdoctor.examination import (
     CASES,
     WatchedLoad,
     doctor,
@@ -22,10 +25,7 @@ from torchbench_magic.diagnosis.examination import (
     self_test_findings,
     self_tests,
 )
-from torchbench_magic.diagnosis.findings import SelfTest
-from torchbench_magic.errors import Interrupted
-from torchbench_magic.process.contention import Contention
-from torchbench_magic.process.interrupts import NO_PROGRESS
+from torchbench_magic.tdoctor.findings import SelfTest
 
 ALWAYS = {
     "threads", "affinity", "quota", "memory", "hooks", "OpenMP", "governor", "turbo", "valgrind", "compiler",

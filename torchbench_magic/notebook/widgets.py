@@ -21,8 +21,6 @@ from torchbench_magic.cluster.job_profile import RankProfile
 from torchbench_magic.counting import view as counting_view
 from torchbench_magic.counting.diff import BY, CountsDiff, Total, difference
 from torchbench_magic.counting.view import Step, after, replaced
-from torchbench_magic.diagnosis.findings import Diagnosis
-from torchbench_magic.diagnosis.view import whole
 from torchbench_magic.errors import InputError, Interrupted, TorchBenchError
 from torchbench_magic.printable import printable
 from torchbench_magic.process.interrupts import interrupts_held, interrupts_let_through
@@ -42,6 +40,8 @@ from torchbench_magic.show.javascript import es_module, self_unpacking
 from torchbench_magic.show.kept_output import CONTROLS, LIVE, WITHOUT_KERNEL, Lasting
 from torchbench_magic.show.renderers import bundle
 from torchbench_magic.show.table import Table, frame_rows
+from torchbench_magic.tdoctor.findings import Diagnosis
+from torchbench_magic.tdoctor.view import whole
 from torchbench_magic.timing import view as timing_view
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.counted_rows import diff_of, names_of_pair

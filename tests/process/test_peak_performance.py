@@ -12,9 +12,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchbench_magic.process import machine, peaks
+from torchbench_magic.process import machine, peak_performance
 from torchbench_magic.process.interrupts import NO_PROGRESS
-from torchbench_magic.process.peaks import Peaks, Probe, measure_peaks, peaks_here, with_bandwidth_now, working_sets
+from torchbench_magic.process.peak_performance import (
+    Peaks,
+    Probe,
+    measure_peaks,
+    peaks_here,
+    with_bandwidth_now,
+    working_sets,
+)
 
 MADE = Peaks(
     threads=2,
@@ -54,7 +61,7 @@ def in_turns(lengths: Iterator[float]) -> tuple[Probe, int]:
     """A probe of work 3 after its rounds, and how many it had."""
     clock = Ticking(lengths)
     probe = Probe([clock.work], 3.0)
-    peaks._take_turns([probe], clock, NO_PROGRESS, "")
+    peak_performance._take_turns([probe], clock, NO_PROGRESS, "")
     return probe, len(probe.rates)
 
 
@@ -73,7 +80,7 @@ def test_a_slow_second_is_outlasted() -> None:
 def test_a_peak_whose_rounds_never_agree_is_not_known() -> None:
     probe, rounds = in_turns(of_rounds(*(0.03 * 1.2**n for n in range(20))))
     assert math.isnan(probe.peak)
-    assert rounds == peaks._MOST_ROUNDS
+    assert rounds == peak_performance._MOST_ROUNDS
 
 
 def test_a_peak_is_that_of_the_copy_whose_pages_lie_best() -> None:
@@ -84,7 +91,7 @@ def test_a_peak_is_that_of_the_copy_whose_pages_lie_best() -> None:
         clock.work()
 
     probe = Probe([slow, clock.work], 3.0)
-    peaks._take_turns([probe], clock, NO_PROGRESS, "")
+    peak_performance._take_turns([probe], clock, NO_PROGRESS, "")
     assert probe.peak == pytest.approx(100.0)
     assert len(probe.rates) == 6, "three rounds of the faster copy"
 
@@ -100,7 +107,7 @@ def test_probes_take_turns() -> None:
 
         return Probe([run], 1.0)
 
-    peaks._take_turns([of("a"), of("b")], clock, NO_PROGRESS, "")
+    peak_performance._take_turns([of("a"), of("b")], clock, NO_PROGRESS, "")
     assert order[4:10] == ["a", "b"] * 3
 
 
@@ -113,10 +120,10 @@ def test_bandwidth_is_measured_within_each_cache_and_far_beyond_the_last() -> No
 
 
 def test_measuring_leaves_threads_random_numbers_and_grad_mode_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peaks, "_ROUND", 1e-4)
-    monkeypatch.setattr(peaks, "_LARGEST", 1 << 20)
+    monkeypatch.setattr(peak_performance, "_ROUND", 1e-4)
+    monkeypatch.setattr(peak_performance, "_LARGEST", 1 << 20)
     for side in ("_SIDE", "_WIDE_SIDE", "_SMALL_SIDE"):
-        monkeypatch.setattr(peaks, side, 32)
+        monkeypatch.setattr(peak_performance, side, 32)
     before, state = torch.get_num_threads(), torch.random.get_rng_state()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     made = measure_peaks(cores, (("L2", 1 << 19),))
@@ -134,7 +141,7 @@ def test_memory_that_cannot_be_had_leaves_a_bandwidth_unknown(monkeypatch: pytes
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
     monkeypatch.setattr(torch, "full", full)
-    assert math.isnan(peaks._best(peaks.streaming(1 << 20)))
+    assert math.isnan(peak_performance._best(peak_performance.streaming(1 << 20)))
 
 
 def test_bandwidth_of_what_is_shared_is_that_of_now_in_the_median_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +152,7 @@ def test_bandwidth_of_what_is_shared_is_that_of_now_in_the_median_round(monkeypa
         monkeypatch.setattr(Probe, "round", lambda self, clock: self.rates.append(next(rounds)))
         return [probe]
 
-    monkeypatch.setattr(peaks, "streaming", of_size)
+    monkeypatch.setattr(peak_performance, "streaming", of_size)
     before = torch.get_num_threads()
     made = with_bandwidth_now(MADE)
     assert made.bandwidth == ((1 << 20, 2, 1e11), (1 << 24, 2, 2.5e10), (1 << 20, 1, 5e10)), "none above half of 32 MiB"
@@ -179,7 +186,7 @@ def test_the_roof_is_the_longer_of_computing_and_moving() -> None:
 @pytest.fixture
 def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(peaks, "_in_this_process", {})
+    monkeypatch.setattr(peak_performance, "_in_this_process", {})
     return tmp_path / "torchbench_magic"
 
 
@@ -194,7 +201,7 @@ def measured(cached: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., lis
             asked.append(threads)
             return replace(MADE, **{"threads": threads} | changes)
 
-        monkeypatch.setattr(peaks, "measure_peaks", measure)
+        monkeypatch.setattr(peak_performance, "measure_peaks", measure)
         return asked
 
     return plant
@@ -270,7 +277,7 @@ def test_a_user_without_a_home_folder_gets_peaks_and_is_told(
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.setattr(peaks, "user_cache_folder", homeless)
+    monkeypatch.setattr(peak_performance, "user_cache_folder", homeless)
     assert "no home folder" in peaks_here(2).notes[-1]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.show.builders import comparison_of, profile_of
 from tests.show.sent import unpacked
-from torchbench_magic.notebook.explorers import ComparisonExplorer, LiveView, ProfileExplorer
+from torchbench_magic.notebook.widgets import ComparisonExplorer, LiveView, ProfileExplorer
 from torchbench_magic.show.document import plain
 from torchbench_magic.show.html import module
 from torchbench_magic.show.javascript import self_unpacking

@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 
 from tests.process.trees import tree
-from torchbench_magic.diagnosis import examination
-from torchbench_magic.diagnosis.examination import (
+from torchbench_magic.process import machine
+from torchbench_magic.process.contention import Contention, Counters
+from torchbench_magic.process.machine import NativeLibrary
+from torchbench_magic.tdoctor import examination
+from torchbench_magic.tdoctor.examination import (
     BusyProcess,
     WatchedLoad,
     accelerator_finding,
@@ -29,10 +32,7 @@ from torchbench_magic.diagnosis.examination import (
     tool_findings,
     watch_load,
 )
-from torchbench_magic.diagnosis.findings import Diagnosis, Finding, SelfTest
-from torchbench_magic.process import machine
-from torchbench_magic.process.contention import Contention, Counters
-from torchbench_magic.process.machine import NativeLibrary
+from torchbench_magic.tdoctor.findings import Diagnosis, Finding, SelfTest
 
 # ==== findings ========================================================================================================
 # Each finding from facts: what is well, what spoils a measurement, what is not known.
@@ -255,7 +255,7 @@ def test_what_slows_every_operation_down(monkeypatch: pytest.MonkeyPatch) -> Non
         sys.setprofile(was)
     assert states(found) == dict.fromkeys(("debug build", "hooks", "torch checks"), "warn")
     assert of(found, "debug build").text == "torch, built for debugging: all code takes several times as long."
-    assert "sys.setprofile: tests.diagnosis.test_findings" in of(found, "hooks").evidence
+    assert "sys.setprofile: tests.tdoctor.test_findings" in of(found, "hooks").evidence
     assert of(found, "torch checks").evidence == "torch.autograd.set_detect_anomaly(True), CUDA_LAUNCH_BLOCKING=1"
     assert all(one.fix for one in found)
 
