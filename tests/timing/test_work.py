@@ -22,11 +22,12 @@ import pandas as pd  # noqa: E402
 
 from torchbench_magic.cell_body import Body  # noqa: E402
 from torchbench_magic.process import dynamo  # noqa: E402
-from torchbench_magic.timing import changes, recorded_call, work, work_state  # noqa: E402
+from torchbench_magic.timing import changes, recorded_call, work, work_compared, work_state  # noqa: E402
 from torchbench_magic.timing.python_bodies import with_value_kept  # noqa: E402
 from torchbench_magic.timing.timed_loop import FAILED, compile_block  # noqa: E402
 from torchbench_magic.timing.used_up import OWN_ERROR  # noqa: E402
 from torchbench_magic.timing.work import Probe  # noqa: E402
+from torchbench_magic.timing.work_compared import RecordedCalls  # noqa: E402
 
 from .fake_clock import FakeClock, timed  # noqa: E402
 
@@ -714,15 +715,15 @@ PARTS = [
     (recorded_call, "seen_of"),  # asked by the trace function, as the code returns
     (work, "state_of"),
     (work, "reach"),
-    (work, "lacks"),
+    (work_compared, "lacks"),
     (recorded_call, "_operators_mode"),
     (recorded_call, "_preempted"),
     (recorded_call.Lines, "_called"),
     (recorded_call.Lines, "spend"),
     (dynamo, "uncompiled"),
     (Probe, "_judged"),
-    (Probe, "_grown"),
-    (Probe, "_by_time"),
+    (RecordedCalls, "grown"),
+    (RecordedCalls, "by_time"),
 ]
 
 
