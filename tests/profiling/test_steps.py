@@ -592,11 +592,28 @@ def test_steps_that_an_exception_ends_hold_no_time_from_before_them() -> None:
     assert between > 0
 
 
+@pytest.mark.parametrize("loop", ["for i in range(9):", "i = -1\nwhile i < 8:\n    i += 1"], ids=["for", "while"])
+def test_a_step_ends_before_anything_is_done_for_the_next_one(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stretches: list[tuple[int, int]] = []
+    moved: list[int] = []
+    keep, move = SteppedRun._keep, SteppedRun._move_to
+
+    def kept(self: SteppedRun, of: Any, error: BaseException | None) -> Profile:
+        stretches.extend(of.between_steps)
+        return keep(self, of, error)
+
+    monkeypatch.setattr(SteppedRun, "_keep", kept)
+    monkeypatch.setattr(SteppedRun, "_move_to", lambda *args: moved.append(time.time_ns()) or move(*args))
+    assert run(f"{loop}\n    pass\n", "wait=1,active=3,repeat=1", in_loop=True).error is None
+    ended = [begin for begin, _ in stretches[1:]]  # the first begins with the recording
+    assert all(a <= b for a, b in zip(ended, moved[2:], strict=True)), (ended, moved)
+
+
 @pytest.mark.parametrize("loop", ["for i in range(2000):", "i = -1\nwhile i < 1999:\n    i += 1"], ids=["for", "while"])
 def test_a_step_that_is_not_recorded_is_counted_and_nothing_else(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     moves: list[int] = []
     move = SteppedRun._move_to
-    monkeypatch.setattr(SteppedRun, "_move_to", lambda self, number: moves.append(number) or move(self, number))
+    monkeypatch.setattr(SteppedRun, "_move_to", lambda self, *at: moves.append(at[0]) or move(self, *at))
     seen: list[int | None] = []
     text = f"{loop}\n    seen.append(step_num())\nafter = step_num()\n"
     names: dict[str, Any] = {"seen": seen, "step_num": step_num}

@@ -65,7 +65,7 @@ def step() -> None:
     """
     __tracebackhide__ = True
     if _current is not None:
-        _current.step()
+        _current.step(time.time_ns())
     note_step()
 
 
@@ -150,17 +150,17 @@ class SteppedRun:
 
     def begin(self) -> None:
         """The first step begins."""
-        self._move_to(0)
+        self._move_to(0, time.time_ns())
 
-    def step(self) -> None:
-        """A step ends, the next one begins."""
+    def step(self, ended: int) -> None:
+        """A step ends, at this Unix ns, and the next one begins."""
         __tracebackhide__ = True
         if threading.get_ident() != self._thread:
             raise BodyError("torchbench_magic.step() must be called by the thread that runs the cell")
         if self._is_between:
             raise BodyError("torchbench_magic.step() was called between two steps, by the function of --on-trace")
         if not self.count():
-            self._move_to(self.number + 1)
+            self._move_to(self.number + 1, ended)
 
     def count(self) -> bool:
         """Begin the next step where that takes no more than to count it. Whether it did."""
@@ -171,18 +171,18 @@ class SteppedRun:
             self.tell()
         return True
 
-    def end_of_loop(self, *, is_empty: bool) -> None:
-        """The body's loop has ended; ``is_empty``: the step that it began last has nothing in it."""
+    def end_of_loop(self, ended: int, *, is_empty: bool) -> None:
+        """The body's loop has ended, at this Unix ns; ``is_empty``: the step that it began last has nothing in it."""
         with interrupts_held():
             if is_empty:
                 self._empty += 1
                 self._steps = [number for number in self._steps if number != self.number]
-            self._close_range(self._step_ended(True))
+            self._close_range(self._step_ended(ended))
             self._action = Action.NONE
             self._end_cycle()
 
     def leave(self) -> None:
-        self._close_range(self._step_ended(True))
+        self._close_range(self._step_ended(time.time_ns()))
         if self._recording is not None:
             self._leave(self._recording)
 
@@ -200,14 +200,15 @@ class SteppedRun:
 
     # ---- between two steps --------------------------------------------------------------------------------------
 
-    def _move_to(self, number: int) -> None:
-        """Close the step before, do what the schedule says lies between the two, open this one."""
+    def _move_to(self, number: int, ended: int) -> None:
+        """Close the step before, which ended at this Unix ns, do what the schedule says lies between the two, open this
+        one."""
         __tracebackhide__ = True
         with interrupts_held():
             self._is_between, self.idle_until = True, 0.0
             try:
-                now = self._step_ended(self._action is Action.RECORD_AND_SAVE or not self._schedule(number).records)
-                self._close_range(now)
+                is_last = self._action is Action.RECORD_AND_SAVE or not self._schedule(number).records
+                self._close_range(self._step_ended(ended) if is_last else ended)
                 before, self.number = self._action, number
                 self._action = self._schedule(number)
                 if before is Action.RECORD_AND_SAVE or not self._action.records:
@@ -226,10 +227,9 @@ class SteppedRun:
         if self._recording is not None:  # last of all: what stands above is no time of the step
             self._recording.between_steps.append((max(self._ended, self._recording.begin), time.time_ns()))
 
-    def _step_ended(self, is_last: bool) -> int:
-        """Unix ns at which a step ended: the last one of a cycle ends when the device has."""
-        ended = time.time_ns()
-        if is_last and self._recording is not None and wait_for_devices():
+    def _step_ended(self, ended: int) -> int:
+        """Unix ns at which the last step of a cycle ended, whose code did at ``ended``: when the device has."""
+        if self._recording is not None and wait_for_devices():
             self._recording.after, ended = time.time_ns() - ended, time.time_ns()
         return ended
 
@@ -313,7 +313,7 @@ def _most_time_in(cycle: Profile) -> str:
 
 
 def loop(items: Iterable[Any]) -> Iterator[Any]:
-    """``items``, each a step: what fetches an item is part of its step."""
+    """``items``, each a step: what fetches an item is part of its step, and nothing of what is done here."""
     each = iter(items)
     while True:
         going()
@@ -327,16 +327,19 @@ def loop(items: Iterable[Any]) -> Iterator[Any]:
 
 def going() -> bool:
     """A ``while`` is about to test its condition: a step begins. Always False."""
-    run = _current
+    now, run = time.time_ns(), _current
     if run is not None and not run.count():
-        (run.begin if run.number < 0 else run.step)()
+        if run.number < 0:
+            run.begin()
+        else:
+            run.step(now)
     return False
 
 
 def left(is_empty: bool = False) -> bool:
     """The loop is left, by ``break`` or (``is_empty``) because there is no more to do. Always False."""
     if _current is not None:
-        _current.end_of_loop(is_empty=is_empty)
+        _current.end_of_loop(time.time_ns(), is_empty=is_empty)
     return False
 
 
