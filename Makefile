@@ -38,7 +38,7 @@ soak: debian .venv/for-slow-tests ## the tests N times in random order beside bu
 		--out tests/benchmarks/results/soak_$(TIER).json
 
 # With the newest torch: what depends most on torch's own names, in some minutes; the environment (6 GB) is kept.
-NEWEST := tests/process/test_compile_watch.py tests/timing tests/notebook tests/profiling/test_profiler.py tests/profiling/test_compiling.py tests/profiling/test_recorder.py tests/profiling/test_attribution.py tests/profiling/test_call_tree.py tests/profiling/test_torch_table.py tests/profiling/test_steps.py
+NEWEST := tests/process/test_compile_watch.py tests/timing tests/notebook tests/profiling/test_run.py tests/profiling/test_compiling.py tests/profiling/test_recorder.py tests/profiling/test_attribution.py tests/profiling/test_call_tree.py tests/profiling/test_torch_table.py tests/profiling/test_steps.py
 
 test-newest: ## the timing and magics tests and part of the profiling ones, with the newest torch of the registry
 	@VERSIONS=newest TESTS="$(NEWEST)" BESIDE="$(SIDE_BY_SIDE)" sh tests/matrix.sh

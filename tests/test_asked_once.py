@@ -19,7 +19,7 @@ SHARED = 3
 """So many fields another list may share with the options by chance: a name, a number of threads, a device."""
 DECLARED_IN = {"timing.plan.Plan", "profiling.options.ProfileOptions"}
 MAY_REPEAT = {
-    *("script.compare.compare", "profiling.profiler.profile"),  # entrances, whose keywords users write
+    *("script.compare.compare", "profiling.run.profile"),  # entrances, whose keywords users write
     "benchmark.utils.timer.Timer.__init__",  # torch's own
     *("timing.comparison.Comparison", "timing.samples.Subject", "profiling.profile.Profile"),  # what came of it
 }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torchbench_magic.profiling.diff import ProfileDiff
     from torchbench_magic.profiling.op_benchmark import benchmark_op
     from torchbench_magic.profiling.profile import Profile
-    from torchbench_magic.profiling.profiler import profile
+    from torchbench_magic.profiling.run import profile
     from torchbench_magic.profiling.steps import step, step_num
     from torchbench_magic.results import Insight
     from torchbench_magic.script.compare import compare
@@ -49,7 +49,7 @@ _HOMES = {
     "load_ranks": "cluster.rank_traces",
     "load_torch_pickle": "storage.torch_pickles",
     "load_trace": "profiling.chrome_trace",
-    "profile": "profiling.profiler",
+    "profile": "profiling.run",
     "rank_profile": "cluster.rank_recording",
     "step": "profiling.steps",
     "step_num": "profiling.steps",
@@ -90,7 +90,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in _WITH_TORCH:
-        from torchbench_magic.process.torch_import import import_torch
+        from torchbench_magic.process.require_torch import import_torch
 
         import_torch()
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -111,7 +111,7 @@ def examine(*, self_test: bool = False) -> int:
 
 def _without_torch() -> str:
     """What is wrong with torch here, which a cell that failed may have failed for; empty where nothing is."""
-    from torchbench_magic.process.torch_import import import_torch
+    from torchbench_magic.process.require_torch import import_torch
 
     try:
         import_torch()

@@ -201,9 +201,9 @@ def _events_of(name: str, text: str, options: dict[str, bool], limit: float, rou
 
 def _time_of_report(call: Callable[[], Any]) -> tuple[Any, float, float]:
     """The profile; seconds from torch's events to it; seconds from the end of the body to it."""
-    from torchbench_magic.profiling import profiler
+    from torchbench_magic.profiling import run
 
-    report, seconds = profiler.report, []
+    report, seconds = run.report, []
     ended: list[float] = []
 
     def clocked(run: Any, *given: Any, **named: Any) -> Any:
@@ -212,12 +212,12 @@ def _time_of_report(call: Callable[[], Any]) -> tuple[Any, float, float]:
         seconds.append(took)
         return made
 
-    profiler.report = clocked
+    run.report = clocked
     try:
         made = call()
         until = time.time() - ended[0]
     finally:
-        profiler.report = report
+        run.report = report
     return made, seconds[0], until
 
 
@@ -278,7 +278,7 @@ def _train(how: str) -> None:
     """In the process: the numbers of one way, as JSON. Memory is the largest ever, less what there was just before."""
     run_bare(TRAINING, STEPS)
     found = {"bare": statistics.median(run_bare(TRAINING, STEPS) for _ in range(3))}
-    import torchbench_magic.profiling.profiler  # noqa: F401  # imports count neither as time nor as memory
+    import torchbench_magic.profiling.run  # noqa: F401  # imports count neither as time nor as memory
 
     before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     with tempfile.TemporaryDirectory() as folder:

@@ -22,7 +22,7 @@ from views import FLAGS, timed
 
 from torchbench_magic.profiling.pictures import timeline
 from torchbench_magic.profiling.pictures.timeline import Timeline, spec_of
-from torchbench_magic.show import document_json, javascript
+from torchbench_magic.show import javascript, page_data
 
 EVENTS, PAGES = 700_000, 3
 SIZES = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
@@ -100,7 +100,7 @@ def main() -> int:
     if program is None:
         sys.exit("Chromium is not installed: apt-get install chromium")
     line = many_events(EVENTS)
-    given = document_json.script_data(spec_of(line, 2 * EVENTS, 0))
+    given = page_data.script_data(spec_of(line, 2 * EVENTS, 0))
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=FLAGS, headless=True)
         found = timed(browser, Path(folder), timeline.module(), given, STEPS, PAGES)

@@ -22,7 +22,7 @@ from record import Figure, record
 
 from torchbench_magic import units
 from torchbench_magic.profiling.ops_view import operations
-from torchbench_magic.show import document_json, flame, html
+from torchbench_magic.show import flame, html, page_data
 from torchbench_magic.show.document import Document, Phrase
 from torchbench_magic.show.table import Cell, Column, Group, Row, Table
 
@@ -196,11 +196,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=FLAGS, headless=True)
         where = Path(folder)
-        drawn = timed(browser, where, html.module(), document_json.as_json(table, 10**7), TABLE)
+        drawn = timed(browser, where, html.module(), page_data.as_json(table, 10**7), TABLE)
         largest = f"{max(cell.cells[1].value for cell in table.tables[0].rows()):.3f}"
         assert all(one["rows"] < 100 and largest in one["first"] for one in drawn), "sorted from the largest"
         every, ops = every_operation(ALL_ROWS)
-        spec = document_json.script_data(document_json.as_dict(every, 5000))
+        spec = page_data.script_data(page_data.as_dict(every, 5000))
         ranked = timed(browser, where, html.module(), spec, EVERY)
         kept = ((ops["self_cpu_time"] > 1e-3) & (ops["calls"] >= 100)).sum()
         for one in ranked:
@@ -214,7 +214,7 @@ def main() -> int:
         asked = requests_of(browser, where, shown)
         version = browser.version
         browser.close()
-    largest_output = max(document_json.stored(html.render(half_a_million)), document_json.stored("".join(huge)))
+    largest_output = max(page_data.stored(html.render(half_a_million)), page_data.stored("".join(huge)))
     figures = [
         figure(f"table of {ROWS} rows shown", [one["shown"] for one in drawn], 100),
         figure(f"table of {ROWS} rows sorted", [one["sorted"] for one in drawn], 50),

@@ -12,7 +12,7 @@ from tests.show.builders import ops_of, profile_of
 from torchbench_magic import units
 from torchbench_magic.notebook.widgets import TableWidget
 from torchbench_magic.profiling.ops_view import operations
-from torchbench_magic.show import document_json, html
+from torchbench_magic.show import html, page_data
 from torchbench_magic.show.document import Document, Phrase
 from torchbench_magic.show.table import Table
 
@@ -182,7 +182,7 @@ def test_of_more_rows_than_an_output_holds_each_column_has_its_largest(show: Ope
 def test_the_widget_holds_all_rows_of_fifty_thousand(show: Open) -> None:
     table = operations(ops_of(50_000), row_limit=-1, most_rest=None)
     assert len(table) + len(table.rest or ()) == 50_000
-    given = document_json.script_data(document_json.as_dict(document_of(table), 5000))
+    given = page_data.script_data(page_data.as_dict(document_of(table), 5000))
     page = show(html.around(as_widget(str(TableWidget._esm), given), "widget"))
     expect(page.locator("#w .tb table").first).to_have_attribute("aria-rowcount", "50001")
     field = page.get_by_role("searchbox").first
@@ -210,6 +210,6 @@ SENT_LATER = """async ([esm, spec]) => {
 def test_a_widget_that_is_drawn_before_its_rows_have_come_shows_them_then(opened: Open) -> None:
     """A busy page reads what Python sends bit by bit."""
     page = opened('<div id="host"></div>')
-    spec = document_json.as_dict(document_of(operations(ops_of(3))))
+    spec = page_data.as_dict(document_of(operations(ops_of(3))))
     page.evaluate(SENT_LATER, [str(TableWidget._esm), spec])
     expect(page.locator("#host .tb tbody tr.row")).to_have_count(3)

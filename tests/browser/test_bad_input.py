@@ -16,7 +16,7 @@ from tests.counting.test_view import compared, counted
 from tests.profiling.memory.test_view import made as memory_profile
 from tests.show.builders import HOSTILE, comparison_of, flame_graph, profile_of, two_shapes
 from torchbench_magic.notebook.widgets import TableWidget
-from torchbench_magic.show import document_json, flame, html
+from torchbench_magic.show import flame, html, page_data
 from torchbench_magic.show.document import Document, Phrase
 from torchbench_magic.show.table import Cell, Column, Group, Row, Table
 
@@ -105,7 +105,7 @@ def test_no_text_runs_in_the_widgets(show: Open) -> None:
     widgets = ""
     for at, name in enumerate(TRIES):
         document = view.document(two_shapes(names=(name, name + "2"), stmt=name))
-        widget = as_widget(str(TableWidget._esm), document_json.as_json(document, 10**6))
+        widget = as_widget(str(TableWidget._esm), page_data.as_json(document, 10**6))
         widgets += widget.replace("<div id=w>", f"<div id=w{at}>").replace('ById("w")', f'ById("w{at}")')
     page = show(widgets)
     for at in range(len(TRIES)):

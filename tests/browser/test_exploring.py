@@ -16,8 +16,8 @@ from tests.profiling.profiles import profile_of_two_kernels
 from tests.show.builders import flame_graph
 from torchbench_magic.profiling.pictures.timeline import markup, spec_of, timeline
 from torchbench_magic.show import flame, html
-from torchbench_magic.show.document_json import script_data
 from torchbench_magic.show.javascript import self_unpacking
+from torchbench_magic.show.page_data import script_data
 
 pytestmark = pytest.mark.browser
 

@@ -14,7 +14,7 @@ from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.process.code import compile_body
 from torchbench_magic.process.contention import LOAD_KINDS
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.profiler import profile_body
+from torchbench_magic.profiling.run import profile_body
 
 __all__ = ["Planted", "calm", "found", "namespace_of", "profiled"]
 

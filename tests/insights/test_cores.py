@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from torchbench_magic.insights import cores
-from torchbench_magic.profiling.cores.table import Concurrency, CoreUse
+from torchbench_magic.profiling.cores.verdict import Concurrency, CoreUse
 from torchbench_magic.profiling.diff import ProfileDiff
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.results import Doubt, Insight

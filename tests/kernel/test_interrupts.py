@@ -144,7 +144,7 @@ def test_more_interrupts_while_the_profile_is_made_do_not_take_it_away(kernel: K
 
 
 WHILE_IT_IS_MADE = """
-import torchbench_magic.profiling.profiler as profiler
+import torchbench_magic.profiling.run as profiler
 was = profiler.report
 def report(*args, **more):
     signal.raise_signal(signal.SIGINT)
@@ -234,7 +234,7 @@ AS_A_WORKER_DIES = """
 def died(number, frame):
     raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
 before = signal.signal(signal.SIGCHLD, died)
-import torchbench_magic.profiling.profiler as profiler
+import torchbench_magic.profiling.run as profiler
 was = profiler.report
 def report(*args, **more):
     signal.raise_signal(signal.SIGCHLD)

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from torchbench_magic.profiling.options import ProfileOptions
-from torchbench_magic.profiling.profiler import Asked
+from torchbench_magic.profiling.run import Asked
 
 __all__ = ["asked"]
 

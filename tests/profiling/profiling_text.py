@@ -8,7 +8,7 @@ from typing import Any
 from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.process.code import compile_body
 from torchbench_magic.profiling import recorder as run_module
-from torchbench_magic.profiling.profiler import Outcome, profile_body
+from torchbench_magic.profiling.run import Outcome, profile_body
 
 from .asking import asked
 from .running import KeptKineto

@@ -17,7 +17,7 @@ from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.process.code import compile_body
 from torchbench_magic.profiling import recorder as run_module
 from torchbench_magic.profiling.kineto import Kineto
-from torchbench_magic.profiling.profiler import Outcome, profile_body, profile_body_async
+from torchbench_magic.profiling.run import Outcome, profile_body, profile_body_async
 
 from .asking import asked
 from .cases import Case

@@ -19,7 +19,7 @@ from torchbench_magic import load_trace, profile
 from torchbench_magic.errors import TraceError
 from torchbench_magic.printable import printable
 from torchbench_magic.profiling import chrome_trace
-from torchbench_magic.profiling.cores.table import Concurrency, CoreUse
+from torchbench_magic.profiling.cores.verdict import Concurrency, CoreUse
 from torchbench_magic.profiling.kineto import profiler_silenced
 from torchbench_magic.profiling.profile import Profile
 

@@ -30,7 +30,7 @@ from torchbench_magic.profiling.file_texts import (
     resolve_lines_of,
 )
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.profiler import Asked, profile_body
+from torchbench_magic.profiling.run import Asked, profile_body
 
 # ==== edited modules ==================================================================================================
 # Modules that are edited, reloaded, patched by ``%autoreload 2`` or deleted: which text stands beside the times.

@@ -22,8 +22,8 @@ from torchbench_magic.process.code import compile_body
 from torchbench_magic.profiling.file_texts import Statements, read_statements
 from torchbench_magic.profiling.line_events import LEAVE, SUSPEND, LineRecord, SettraceSource, entered
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.profiler import profile_body
 from torchbench_magic.profiling.recorder import LineSource, NoLines, choose_line_source
+from torchbench_magic.profiling.run import profile_body
 from torchbench_magic.profiling.segments import Codes, LineTree, Segments, replay
 
 from .asking import asked

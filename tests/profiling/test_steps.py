@@ -28,7 +28,7 @@ from torchbench_magic.profiling.kineto import torch_profiler_runs
 from torchbench_magic.profiling.ops_view import operations
 from torchbench_magic.profiling.options import Schedule
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.profiler import Outcome, profile_body, profile_body_async
+from torchbench_magic.profiling.run import Outcome, profile_body, profile_body_async
 from torchbench_magic.profiling.steps import SteppedRun, mark_loop
 
 from .asking import asked

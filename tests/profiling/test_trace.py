@@ -18,7 +18,7 @@ import torch
 from torchbench_magic import load, load_trace, profile
 from torchbench_magic.profiling import kineto
 from torchbench_magic.profiling import profile as large_profiles
-from torchbench_magic.profiling import profiler as module
+from torchbench_magic.profiling import run as module
 from torchbench_magic.profiling.trace import (
     EVENT_COLUMNS,
     NODE_COLUMNS,

@@ -24,7 +24,7 @@ from torchbench_magic.profiling.schema import FRAME_COLUMNS, LINE_COLUMNS, OP_CO
 from torchbench_magic.profiling.trace import Source
 from torchbench_magic.profiling.view import document
 from torchbench_magic.results import Doubt
-from torchbench_magic.show import document_json, html
+from torchbench_magic.show import html, page_data
 from torchbench_magic.show.document import plain
 from torchbench_magic.show.renderers import to_text
 from torchbench_magic.show.table import Row, Table
@@ -759,7 +759,7 @@ def test_html_unfolds_them_without_script_and_the_module_gets_the_same() -> None
     static = html.static(drawn)
     assert static.count("<details>") == 2
     assert "<summary><strong>copies</strong>: <code>In[1]:4</code>" in static
-    sent = document_json.as_dict(drawn)["insights"]
+    sent = page_data.as_dict(drawn)["insights"]
     assert [each[0][1][0] if each[0][0] == "" else each[0][0][0] for each in sent] == ["copies", "overhead"]
     assert len(sent[0]) == 1 + 1 + len(both().insights[0].cures)
 
@@ -782,7 +782,7 @@ def profile_without() -> Profile:
 def test_nothing_is_added_where_there_are_none() -> None:
     drawn = document(profile_without())
     assert drawn.insights == ()
-    assert "insights" not in document_json.as_dict(drawn)
+    assert "insights" not in page_data.as_dict(drawn)
     assert "Insights" not in repr(profile_without())
 
 

@@ -13,7 +13,7 @@ from torchbench_magic.profiling import view
 from torchbench_magic.profiling.options import ProfileOptions
 from torchbench_magic.profiling.pictures import profile_flame
 from torchbench_magic.profiling.schema import FRAME_COLUMNS, frame_of
-from torchbench_magic.show import document_json, flame, html
+from torchbench_magic.show import flame, html, page_data
 from torchbench_magic.show.document import plain
 
 from .builders import HOSTILE, MIB, flame_graph, profile_of
@@ -152,7 +152,7 @@ def test_a_profiles_output_has_the_flame_graph_behind_the_view_switch() -> None:
 def test_fifty_thousand_frames_stay_below_the_limit_and_the_rest_is_counted() -> None:
     tree = many(50_000)
     made = "".join(flame.markup(flame_graph(tree, "many")))
-    assert document_json.stored(made) <= flame.MOST_BYTES
+    assert page_data.stored(made) <= flame.MOST_BYTES
     spec = spec_in(made)
     kept = len(spec["parent"])
     assert 5_000 < kept < 50_000

@@ -21,7 +21,7 @@ from tests.counting.test_view import compared, counted
 from tests.profiling.memory.test_view import made as memory_profile
 from torchbench_magic.errors import InputError, MissingTool, OptionError
 from torchbench_magic.profiling import view as profiling_view
-from torchbench_magic.show import document_json, html, javascript
+from torchbench_magic.show import html, javascript, page_data
 from torchbench_magic.show.document import Document, Phrase
 from torchbench_magic.show.javascript import packed_text, self_unpacking, shown_on, versioned, with_modules
 from torchbench_magic.show.renderers import bundle, mimebundle
@@ -118,7 +118,7 @@ def test_a_hostile_name_is_text_in_every_part_of_the_output(name: str) -> None:
     assert {key for key, _ in hostile.attributes} - {"title"} == {key for key, _ in usual.attributes}
     (spec,) = sent(markup)
     texts = [cell if isinstance(cell, str) else cell[0] for cell in spec["tables"][0]["groups"][0]["rows"][0]["cells"]]
-    shown = document_json.as_dict(timing_view.document(comparison_of(names=(name, "b"))))
+    shown = page_data.as_dict(timing_view.document(comparison_of(names=(name, "b"))))
     assert shown["tables"][0]["groups"][0]["rows"][0]["cells"][2] in texts
 
 
@@ -132,7 +132,7 @@ def test_hostile_source_text_and_operations_are_text(name: str) -> None:
 
 
 def test_no_less_than_sign_and_no_line_separator_is_in_the_data() -> None:
-    made = document_json.as_json(long_document(3, "</script><!--\u2028"), 10**6)
+    made = page_data.as_json(long_document(3, "</script><!--\u2028"), 10**6)
     assert "<" not in made
     assert "\u2028" not in made
     assert json.loads(made)["tables"][0]["groups"][0]["rows"][0][0].startswith("</script><!--")
@@ -141,7 +141,7 @@ def test_no_less_than_sign_and_no_line_separator_is_in_the_data() -> None:
 def test_nan_and_infinity_are_valid_json() -> None:
     columns = (Column("a", "a", kind="number"), Column("b", "", kind="bar"))
     rows = [Row((Cell("x", value), Cell(picture=((("torch", value),), ())))) for value in (float("nan"), float("inf"))]
-    made = json.loads(document_json.as_json(Document("k", (), (Table("t", columns, (Group(tuple(rows)),)),)), 10**6))
+    made = json.loads(page_data.as_json(Document("k", (), (Table("t", columns, (Group(tuple(rows)),)),)), 10**6))
     first, second = made["tables"][0]["groups"][0]["rows"]
     assert first[0] == "x"
     assert second[0][1] > 1e300

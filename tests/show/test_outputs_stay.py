@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.counting.test_view import compared, counted
-from tests.profiling.cores.test_table import both as concurrency_profile
+from tests.profiling.cores.test_verdict import both as concurrency_profile
 from tests.profiling.efficiency.test_view import shown as efficiency_profile
 from tests.profiling.memory.test_view import made as memory_profile
 from tests.profiling.profiles import profile_of_two_kernels

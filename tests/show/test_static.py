@@ -20,7 +20,7 @@ from torchbench_magic.profiling.diff import ProfileDiff
 from torchbench_magic.profiling.diff_view import document
 from torchbench_magic.profiling.memory import view
 from torchbench_magic.profiling.pictures.timeline import timeline
-from torchbench_magic.show import document_json, html
+from torchbench_magic.show import html, page_data
 from torchbench_magic.show.document import Document, Phrase, Unfolding
 from torchbench_magic.show.javascript import packed_text, with_modules
 from torchbench_magic.show.table import Cell, Column, Group, Row, Table
@@ -332,7 +332,7 @@ window.close_widget = module.default.render({ model, el: document.getElementById
 
 def open_widget(page: Page, tmp_path: Path, answers: str = "false") -> None:
     """The table as a widget in a box with a control; ``answers`` as of `TableWidget`."""
-    sent = document_json.as_json(timing_view.document(two_shapes()), 10**6)
+    sent = page_data.as_json(timing_view.document(two_shapes()), 10**6)
     module = str(TableWidget._esm).replace("export default", "const module = {}; module.default =")
     script = module + WIDGET % {"spec": sent, "answers": answers}
     file = tmp_path / "widget.html"

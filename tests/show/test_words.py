@@ -17,7 +17,7 @@ from tests.profiling.loops.test_view import looped
 from tests.timing.samples import lone
 from tests.timing.test_view import EQUAL, tried
 from torchbench_magic.results import Doubt
-from torchbench_magic.show import document_json, html, markdown, text
+from torchbench_magic.show import html, markdown, page_data, text
 from torchbench_magic.show.document import MOST_DOUBTS, plain
 from torchbench_magic.timing import view
 from torchbench_magic.timing.changes import in_place
@@ -97,7 +97,7 @@ def test_at_most_two_doubts_are_shown_and_the_rest_is_folded() -> None:
     still = html.static(made)
     before, _, folded = still.partition("<details><summary>2 more warnings</summary>")
     assert (before.count("border-left:3px"), folded.count("border-left:3px")) == (MOST_DOUBTS, 2)
-    spec = document_json.as_dict(made)
+    spec = page_data.as_dict(made)
     assert (len(spec["doubts"]), len(spec["moreDoubts"])) == (MOST_DOUBTS, 2)
 
 

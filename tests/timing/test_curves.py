@@ -15,7 +15,7 @@ import pytest
 from tests.show.builders import HOSTILE, comparison_of
 from torchbench_magic.errors import InputError, MissingTool
 from torchbench_magic.process.contention import Contention
-from torchbench_magic.show import document_json, html, text
+from torchbench_magic.show import html, page_data, text
 from torchbench_magic.show.document import plain
 from torchbench_magic.show.drawing import scale_of
 from torchbench_magic.show.renderers import mimebundle
@@ -153,7 +153,7 @@ def test_the_picture_stands_under_the_tables_of_the_output_and_its_swap_in_the_s
     static = html.static(made)
     assert "bmm is faster than mul_sum below n" in plain(made.sentence)
     assert static.index("</table>") < static.index("<div slot=picture><style>") < static.index("Times as fast = ")
-    assert "<svg" not in document_json.as_json(made, 100_000)
+    assert "<svg" not in page_data.as_json(made, 100_000)
     assert 'h("slot", { name: "picture" })' in html.module()
 
 

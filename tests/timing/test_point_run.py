@@ -43,10 +43,10 @@ from .fake_clock import FakeClock
 
 TIMING = [
     *(PACKAGE / "timing" / f"{name}.py" for name in ("run", "point_run", "python_bodies", "rounds", "task")),
-    *(PACKAGE / "timing" / f"{name}.py" for name in ("timed_loop", "isolation", "restore", "changes")),
+    *(PACKAGE / "timing" / f"{name}.py" for name in ("blocks", "isolation", "restore", "changes")),
     *(
         PACKAGE / "timing" / f"{name}.py"
-        for name in ("written_objects", "iterators", "watched_objects", "work", "work_state", "check")
+        for name in ("written_objects", "iterators", "watched_objects", "repeat_probe", "repeat_state", "check")
     ),
     PACKAGE / "process" / "output.py",
     PACKAGE / "process" / "settings.py",

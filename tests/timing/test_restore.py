@@ -19,7 +19,7 @@ from torchbench_magic import Comparison
 from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import Interrupted
 from torchbench_magic.process.input_shapes import described
-from torchbench_magic.process.object_contents import elements, has_values, memory_of
+from torchbench_magic.process.static_introspection import elements, has_values, memory_of
 from torchbench_magic.timing import changes
 from torchbench_magic.timing.changes import TensorVersions, in_place
 from torchbench_magic.timing.plan import Plan

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from torchbench_magic.process.object_contents import ABSENT, TOO_MANY
 from torchbench_magic.process.reach import search
+from torchbench_magic.process.static_introspection import ABSENT, TOO_MANY
 from torchbench_magic.timing import written_objects
 from torchbench_magic.timing.written_objects import WrittenObjects
 

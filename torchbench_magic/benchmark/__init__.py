@@ -38,7 +38,7 @@ from numbers import Number
 from types import ModuleType
 from typing import Any
 
-from torchbench_magic.process.torch_import import import_torch
+from torchbench_magic.process.require_torch import import_torch
 
 import_torch()  # before all that imports torch: it says in one line what is wrong with it
 # ruff: noqa: E402

@@ -23,8 +23,8 @@ from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.errors import OptionError, TorchBenchError
 from torchbench_magic.process.code import CompiledBody, compile_body, globals_assigned
 from torchbench_magic.process.interrupts import NO_PROGRESS, interrupts_held
+from torchbench_magic.process.require_torch import import_torch
 from torchbench_magic.process.sent_errors import sent_error
-from torchbench_magic.process.torch_import import import_torch
 from torchbench_magic.storage.records import decoded, pack_columns, profile_record
 
 from .on_engine import folders_known, known_lines, made_names
@@ -358,7 +358,7 @@ def _warm_up() -> None:
 
 
 def _profiled(job: _Job, text_of: _Texts) -> dict[str, Any]:
-    from torchbench_magic.profiling.profiler import Asked, profile_body
+    from torchbench_magic.profiling.run import Asked, profile_body
 
     options = decoded(job.asked["options"])
     outcome = profile_body(job.code, Asked(options=options, namespace=job.names, cells=text_of))

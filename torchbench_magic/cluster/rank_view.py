@@ -11,9 +11,9 @@ from torchbench_magic import units
 from torchbench_magic.profiling.lines_view import unfolding
 from torchbench_magic.results import most_important_first
 from torchbench_magic.show.document import Document, Phrase, StyledText, Unfolding, backticked, clipped
-from torchbench_magic.show.document_json import attribute, drawing_id
 from torchbench_magic.show.drawing import figure, round_ticks, svg_text
 from torchbench_magic.show.json_output import finite_number, plain_value, rows_of
+from torchbench_magic.show.page_data import attribute, drawing_id
 from torchbench_magic.show.palette import ALARM, GREY, HUES, letters, mixed, theme
 from torchbench_magic.show.table import BuiltColumn, Cell, Column, Table, built_table, counted, measured_columns, texts
 

@@ -24,6 +24,7 @@ from torchbench_magic.process.device import choose_device
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, hear_interrupt, interrupts_held
 from torchbench_magic.process.settings import measured_alone, preserved_state, set_threads
 from torchbench_magic.results import Doubt
+from torchbench_magic.timing.blocks import Ended
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.plan import Counting, Plan
 from torchbench_magic.timing.point_run import LeftBySetup, PointRun, TimedBlocks
@@ -31,7 +32,6 @@ from torchbench_magic.timing.run import Collected, check_alternatives
 from torchbench_magic.timing.samples import Subject
 from torchbench_magic.timing.sweep import Point
 from torchbench_magic.timing.task import Task
-from torchbench_magic.timing.timed_loop import Ended
 from torchbench_magic.timing.verdict import NEAR_LOOP
 from torchbench_magic.timing.watched_objects import WatchedObjects
 
@@ -306,7 +306,7 @@ def refuse_what_is_for_python(plan: Plan) -> None:
 
 
 class SnippetBlock:
-    """A loop of a snippet as the engine runs it; see `timing.timed_loop.Block`.
+    """A loop of a snippet as the engine runs it; see `timing.blocks.Block`.
 
     There is one replica: another compilation of the same text is the same machine code. Nothing but the clocks is
     taken out of a block: the loop's own cycle a call runs beside the statement. What it prints is shown of the first

@@ -1,4 +1,4 @@
-"""What kept the cores from the code: one kind for each verdict of ``--concurrency``, see `profiling.cores.table`.
+"""What kept the cores from the code: one kind for each verdict of ``--concurrency``, see `profiling.cores.verdict`.
 
 They are about the whole cell and name no line. Each speaks for its verdict alone, so at most one of them does; where
 others had the cores it is `contended`, and of the code nothing else is said then. While a device
@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 
 from torchbench_magic import units
-from torchbench_magic.profiling.cores.table import OTHERS, Concurrency, CoreVerdict
+from torchbench_magic.profiling.cores.verdict import OTHERS, Concurrency, CoreVerdict
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.results import Cure, Insight
 

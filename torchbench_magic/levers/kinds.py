@@ -17,8 +17,8 @@ from typing import Any
 from torchbench_magic.process.code import globals_read, names_used, notebook_functions, variables_read
 from torchbench_magic.process.dynamo import compiled_of, recompile_limit, switched_off_by
 from torchbench_magic.process.environment import read_environment
-from torchbench_magic.process.object_contents import is_a, is_tensor
 from torchbench_magic.process.settings import set_threads
+from torchbench_magic.process.static_introspection import is_a, is_tensor
 from torchbench_magic.timing.restore import is_training_state
 
 # ---- lever -----------------------------------------------------------------------------------------------------------

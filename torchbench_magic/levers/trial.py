@@ -26,9 +26,10 @@ from torchbench_magic.process.contention import Clocks
 from torchbench_magic.process.frame_owner import PROFILED_CELL, users_traceback
 from torchbench_magic.process.interrupts import Awaiting, TooLong, interrupts_held
 from torchbench_magic.process.output import CountingSink, dropped_output
+from torchbench_magic.process.require_torch import import_torch
 from torchbench_magic.process.settings import ProcessState, measured_alone, outside_modes
-from torchbench_magic.process.torch_import import import_torch
 from torchbench_magic.results import Doubt, Insight
+from torchbench_magic.timing.blocks import BlockAround, Ended, Timeable
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.intervals import ALPHA, rounds_for_an_interval
 from torchbench_magic.timing.plan import MOST_THREADS, Plan
@@ -39,7 +40,6 @@ from torchbench_magic.timing.run import Collected
 from torchbench_magic.timing.samples import AS_IT_IS, Trial
 from torchbench_magic.timing.sweep import Point
 from torchbench_magic.timing.task import Task, Variant
-from torchbench_magic.timing.timed_loop import BlockAround, Ended, Timeable
 from torchbench_magic.timing.written_objects import WrittenObjects
 from torchbench_magic.units import seconds_text
 

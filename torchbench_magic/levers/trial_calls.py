@@ -27,10 +27,11 @@ from torchbench_magic.process.code import (
 from torchbench_magic.process.device import DeviceWait
 from torchbench_magic.process.dynamo import leave_alone
 from torchbench_magic.process.interrupts import deadline, interrupts_let_through
-from torchbench_magic.process.object_contents import ABSENT, TOO_MANY, is_a
 from torchbench_magic.process.output import SINK_CODES, CountingSink, dropped_output
 from torchbench_magic.process.reach import Found
 from torchbench_magic.process.settings import ProcessState, inside_modes, set_threads
+from torchbench_magic.process.static_introspection import ABSENT, TOO_MANY, is_a
+from torchbench_magic.timing.blocks import Block, compile_block
 from torchbench_magic.timing.equality import (
     Gap,
     Numbers,
@@ -47,7 +48,6 @@ from torchbench_magic.timing.iterators import check_iterators
 from torchbench_magic.timing.plan import Plan
 from torchbench_magic.timing.samples import Outcome
 from torchbench_magic.timing.task import Task, Variant
-from torchbench_magic.timing.timed_loop import Block, compile_block
 from torchbench_magic.timing.watched_objects import WatchedObjects, others_of, reached_by
 from torchbench_magic.timing.written_objects import WrittenObjects
 

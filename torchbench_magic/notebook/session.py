@@ -166,7 +166,7 @@ def import_libraries() -> None:
     Raises:
         MissingTool: torch cannot be imported, and why.
     """
-    from torchbench_magic.process.torch_import import import_torch
+    from torchbench_magic.process.require_torch import import_torch
 
     with interrupts_held():
         import_torch()

@@ -27,7 +27,7 @@ from .session import Delivery, Session, SessionMagics, import_libraries, one_lin
 if TYPE_CHECKING:
     from torchbench_magic.cluster.rank_job import RankCell, RankOutcome
     from torchbench_magic.profiling.profile import Profile
-    from torchbench_magic.profiling.profiler import Asked
+    from torchbench_magic.profiling.run import Asked
     from torchbench_magic.results import Doubt
 
 # ---- rank_cells ------------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class ProfilerMagics(SessionMagics):
     @documented(_HELP)
     def tprofile(self, line: str, cell: str | None = None) -> Profile:
         with one_line_errors(), interrupts_held() as held:
-            from torchbench_magic.profiling.profiler import NOT_BEGUN, profile_body
+            from torchbench_magic.profiling.run import NOT_BEGUN, profile_body
 
             request = self._read(line, cell)
             if request.body.is_coroutine:
@@ -160,7 +160,7 @@ class ProfilerMagics(SessionMagics):
     async def tprofile_async(self, line: str, cell: str) -> Profile:
         """As ``%%tprofile``, for a cell that awaits."""
         with one_line_errors(), interrupts_held() as held:
-            from torchbench_magic.profiling.profiler import NOT_BEGUN, profile_body_async
+            from torchbench_magic.profiling.run import NOT_BEGUN, profile_body_async
 
             request = self._read(line, cell)
             held.raise_if_any(NOT_BEGUN)
@@ -174,7 +174,7 @@ class ProfilerMagics(SessionMagics):
     def _read(self, line: str, cell: str | None) -> _Request:
         """Everything that can be wrong about the line and the cell is said here, before anything runs."""
         import_libraries()
-        from torchbench_magic.profiling.profiler import Asked
+        from torchbench_magic.profiling.run import Asked
         from torchbench_magic.profiling.steps import mark_loop
         from torchbench_magic.profiling.view import check_keys
 

@@ -33,7 +33,7 @@ from torchbench_magic.profiling.ops_view import GROUPINGS, place, sort_column
 from torchbench_magic.profiling.pictures import profile_flame
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.results import Insight
-from torchbench_magic.show import document_json, flame
+from torchbench_magic.show import flame, page_data
 from torchbench_magic.show.document import Document, clipped
 from torchbench_magic.show.html import box_class
 from torchbench_magic.show.javascript import es_module, self_unpacking
@@ -130,7 +130,7 @@ class CureTrials(ipywidgets.VBox):
 
     def _show(self, made: Comparison) -> None:
         drawn = self._table()
-        drawn.spec = document_json.as_dict(timing_view.document(made))
+        drawn.spec = page_data.as_dict(timing_view.document(made))
         if self._drawn is not None:
             self._drawn.close()
         self._drawn = drawn
@@ -270,7 +270,7 @@ class Explorer(TableExplorer):
 
     def _refresh(self, _: Any = None) -> None:
         self.document = self._draw()
-        self.table.spec = document_json.as_dict(self.document, MOST_ROWS)
+        self.table.spec = page_data.as_dict(self.document, MOST_ROWS)
 
 
 class ComparisonExplorer(Explorer):
@@ -565,7 +565,7 @@ class CountsExplorer(TableExplorer):
 
     def _show(self) -> None:
         self.document = counting_view.document(self.result, rows=MOST_ROWS, least=1e-12, detail=self._detail)
-        drawn = document_json.as_dict(self.document, MOST_ROWS)
+        drawn = page_data.as_dict(self.document, MOST_ROWS)
         self.table.spec = drawn | {"opened": list(self.selection[-1:]), "unfiltered": True}  # Python has a filter
         frame, total = self.result.frame, self.result.total
         differ = int((frame["delta"].abs() >= 0.5).sum())
@@ -775,7 +775,7 @@ class LiveView(ipywidgets.VBox):
 
     def draw(self, partial: Comparison) -> None:
         """Show what is known; what the reader chose in the table stays."""
-        drawn = document_json.as_dict(_without_doubts(partial), _MOST_LIVE_ROWS)
+        drawn = page_data.as_dict(_without_doubts(partial), _MOST_LIVE_ROWS)
         self.table.spec = drawn | {"unfiltered": True}  # it is drawn again and again
         if not self._has_table:
             self.children, self._has_table = (self.bar, self.table), True

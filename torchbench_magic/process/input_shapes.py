@@ -13,8 +13,8 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from .code import globals_assigned, variables_read
-from .object_contents import ARRAYS, digest, elements
 from .reach import dict_of
+from .static_introspection import ARRAYS, digest, elements
 
 _LONGEST = 100
 _MOST_ITEMS = 1000  # of a container that are looked at

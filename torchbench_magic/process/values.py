@@ -25,7 +25,8 @@ from typing import Any
 from .code import globals_assigned, globals_read, names_used
 from .frame_owner import is_users_file
 from .input_shapes import described
-from .object_contents import (
+from .reach import attributes_held, function_parts, is_users_class, search, slot_values, slots_among
+from .static_introspection import (
     class_attributes,
     class_dict,
     class_order,
@@ -36,7 +37,6 @@ from .object_contents import (
     is_tensor,
     texts_within,
 )
-from .reach import attributes_held, function_parts, is_users_class, search, slot_values, slots_among
 from .values_between_runs import CHANGES, CODE, CONTENTS, NOT_SET, TEXT, Value, variable_label, variable_of
 
 # ---- environment_read ------------------------------------------------------------------------------------------------

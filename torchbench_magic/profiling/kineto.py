@@ -69,7 +69,7 @@ from typing import Any, cast
 from torchbench_magic.errors import Busy
 from torchbench_magic.process.device import note_tracer
 from torchbench_magic.process.interrupts import Progress
-from torchbench_magic.process.object_contents import memory_of
+from torchbench_magic.process.static_introspection import memory_of
 
 # ---- torch_profiler --------------------------------------------------------------------------------------------------
 # The one place that knows torch's profiler by its private names: what is assumed of each, and what if it is missing.

@@ -12,7 +12,7 @@ from typing import Any
 from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import InputError
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress
-from torchbench_magic.process.torch_import import import_torch
+from torchbench_magic.process.require_torch import import_torch
 from torchbench_magic.results import Doubt
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.plan import Plan, thread_counts

@@ -17,7 +17,7 @@ from torchbench_magic.process.contention import Contention
 from torchbench_magic.process.environment import Environment
 from torchbench_magic.process.memory import LARGE, give_back
 from torchbench_magic.process.values_between_runs import Value
-from torchbench_magic.profiling.cores.table import Concurrency
+from torchbench_magic.profiling.cores.verdict import Concurrency
 from torchbench_magic.profiling.efficiency.table import Efficiency
 from torchbench_magic.profiling.loops.phases import empty_phases, phases_of
 from torchbench_magic.profiling.memory import allocations

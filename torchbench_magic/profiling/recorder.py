@@ -28,8 +28,8 @@ from torchbench_magic.profiling.loops.hooks import TrainingHooks
 from torchbench_magic.profiling.loops.marks import LoopMarks
 from torchbench_magic.profiling.loops.spans import marking
 from torchbench_magic.profiling.memory.tracemalloc_record import HostMemory
-from torchbench_magic.profiling.python import record
-from torchbench_magic.profiling.python.record import PythonSampler, SampleRecord
+from torchbench_magic.profiling.python import sampler
+from torchbench_magic.profiling.python.sampler import PythonSampler, SampleRecord
 from torchbench_magic.profiling.workers.record import Workers, WorkerSeconds
 from torchbench_magic.timing.plan import MOST, MOST_THREADS
 
@@ -123,7 +123,7 @@ def unseen_cpu_seconds(before: CpuReading, after: CpuReading, user_threads: froz
 # ---- line_sources ----------------------------------------------------------------------------------------------------
 # The line sources: where line events come from on this Python, or why there are none.
 
-SOURCE_MODULES = ("torchbench_magic.profiling.line_events", record.__name__, marks.__name__)
+SOURCE_MODULES = ("torchbench_magic.profiling.line_events", sampler.__name__, marks.__name__)
 """Where the functions stand that the interpreter calls for each line, and for samples: an event has two numbers, and a
 hook that raises is taken away."""
 
@@ -204,7 +204,7 @@ def choose_line_source(
 _OBSERVERS = (
     "torchbench_magic.process.dynamo",
     "torchbench_magic.profiling.loops.marks",
-    "torchbench_magic.profiling.python.record",
+    "torchbench_magic.profiling.python.sampler",
     "torchbench_magic.profiling.memory.tracemalloc_record",
     "torchbench_magic.profiling.module_calls",
     "torchbench_magic.profiling.line_events",

@@ -20,7 +20,7 @@ from torchbench_magic.process.input_shapes import inputs_of
 from torchbench_magic.process.values import Values, values_of, without_changed
 from torchbench_magic.process.values_between_runs import variable_of
 from torchbench_magic.profiling.compiling import cells_compiled, compilation_tables, given_up_before
-from torchbench_magic.profiling.cores.table import Concurrency, doubts_of_concurrency, proof_of, verdict_of
+from torchbench_magic.profiling.cores.verdict import Concurrency, doubts_of_concurrency, proof_of, verdict_of
 from torchbench_magic.profiling.loops.spans import compiled_phases
 from torchbench_magic.profiling.loops.table import recorded_loop
 from torchbench_magic.profiling.memory.holders import Holdings, find_holders, holder_table, is_users_code, last_value

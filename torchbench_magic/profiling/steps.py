@@ -20,7 +20,7 @@ from torchbench_magic.files import path_of
 from torchbench_magic.process.contention import LOAD_KINDS, CoreWait, joined_contention
 from torchbench_magic.process.device import wait_for_devices
 from torchbench_magic.process.interrupts import Progress, interrupts_held, interrupts_let_through
-from torchbench_magic.profiling.cores.table import joined_concurrency
+from torchbench_magic.profiling.cores.verdict import joined_concurrency
 from torchbench_magic.profiling.loops.phases import renumbered
 from torchbench_magic.profiling.loops.spans import note_step
 from torchbench_magic.results import Doubt

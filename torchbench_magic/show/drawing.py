@@ -15,7 +15,7 @@ from torchbench_magic.errors import MissingTool
 from torchbench_magic.printable import printable
 
 from .document import clipped
-from .document_json import attribute
+from .page_data import attribute
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,10 +18,10 @@ from torchbench_magic.printable import printable
 
 from . import html, renderers, text
 from .document import Document, Phrase, clipped
-from .document_json import attribute, fitted, mounted, script_data
 from .drawing import literal, new_axes
 from .html import boxed
 from .javascript import es_module, is_own_page, with_modules
+from .page_data import attribute, fitted, mounted, script_data
 from .table import BuiltColumn, Cell, Column, built_table, texts
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from weakref import WeakKeyDictionary
 from torchbench_magic import units
 from torchbench_magic.printable import printable
 
-from . import document_json
+from . import page_data
 from .document import Document, StyledText, Unfolding, clipped
-from .document_json import attribute, mounted, stored
 from .javascript import es_module, is_own_page, own_page, with_modules
+from .page_data import attribute, mounted, stored
 from .palette import ALARM, GREY, HUES
 from .table import Cell, Column, Row, Table
 
@@ -54,7 +54,7 @@ def render(document: Document, *, most_bytes: int = MOST_BYTES) -> str:
         document.kind,
         static(document),
         "table_explorer" if is_own_page() or not document.drawn else "table",  # beside pictures there is no room
-        lambda room: document_json.as_json(_without_what_stands_below(document), room),
+        lambda room: page_data.as_json(_without_what_stands_below(document), room),
         most_bytes=most_bytes - stored(scripts) - _MODULES,
     )
     return element + script + scripts
@@ -207,7 +207,7 @@ def _cell(cell: Cell, column: Column, places: int) -> str:
         unseen = units.padding(text, places).replace(".", _POINT).replace("0", _FIGURE)
         return f"<td>{escape(text)}{unseen}</td>"
     inner = escape(clipped(text, _STATIC_TEXT))
-    title = f' title="{attribute(clipped(text, document_json.LONGEST_TEXT))}"' if len(text) > _STATIC_TEXT else ""
+    title = f' title="{attribute(clipped(text, page_data.LONGEST_TEXT))}"' if len(text) > _STATIC_TEXT else ""
     if column.kind in ("code", "source") and text:
         inner = f"<code{' style=white-space:pre' if ' ' in inner else ''}>{inner}</code>"
     if cell.note:
@@ -264,7 +264,7 @@ def _line(line: StyledText) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(printable(clipped(text, document_json.LONGEST_TEXT)))
+    return escape(printable(clipped(text, page_data.LONGEST_TEXT)))
 
 
 # ---- result_boxes ----------------------------------------------------------------------------------------------------

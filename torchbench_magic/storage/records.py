@@ -22,7 +22,7 @@ from torchbench_magic.errors import StoreError
 from torchbench_magic.process.contention import Contention
 from torchbench_magic.process.environment import EnginePlace, Environment
 from torchbench_magic.process.peak_performance import Peaks
-from torchbench_magic.profiling.cores.table import TIMELINE_COLUMNS, Concurrency, CoreUse
+from torchbench_magic.profiling.cores.verdict import TIMELINE_COLUMNS, Concurrency, CoreUse
 from torchbench_magic.profiling.efficiency.table import Efficiency, OpEfficiency
 from torchbench_magic.profiling.options import ProfileOptions, Schedule
 from torchbench_magic.profiling.profile import Profile

@@ -17,9 +17,9 @@ from torchbench_magic import units
 from torchbench_magic.process.code import variables_read
 from torchbench_magic.process.machine import memory_facts
 from torchbench_magic.process.memory import resident_now
-from torchbench_magic.process.object_contents import FREED, graph_is_freed, has_values, is_plain_tensor
 from torchbench_magic.process.output import CountingSink
 from torchbench_magic.process.settings import modes
+from torchbench_magic.process.static_introspection import FREED, graph_is_freed, has_values, is_plain_tensor
 from torchbench_magic.results import Doubt
 
 from .iterators import at_end, is_used_up, rewinder, second_copy

@@ -16,9 +16,9 @@ from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import BodyError, CheckFailed, InputError, OptionError
 from torchbench_magic.process.code import CompiledBody, compile_body, ending_block, parse_body, with_value_taken
 from torchbench_magic.process.interrupts import interrupts_let_through
-from torchbench_magic.process.object_contents import is_a, is_tensor
 from torchbench_magic.process.reach import dict_of, slot_values, slots_among
 from torchbench_magic.process.settings import inside_modes, outside_modes
+from torchbench_magic.process.static_introspection import is_a, is_tensor
 from torchbench_magic.results import Doubt
 
 from .changes import InputCopies, TensorVersions

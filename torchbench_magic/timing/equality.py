@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from torchbench_magic.process.object_contents import ABSENT, TOO_MANY, is_a
+from torchbench_magic.process.static_introspection import ABSENT, TOO_MANY, is_a
 
 _FAR = 0.1
 """Of the largest value: numbers that differ by more agree by the absolute tolerance only."""

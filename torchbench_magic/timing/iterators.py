@@ -16,8 +16,8 @@ from typing import Any
 
 from torchbench_magic.errors import BodyError
 from torchbench_magic.process.code import globals_read
-from torchbench_magic.process.object_contents import asked
 from torchbench_magic.process.reach import Found, ReachedObject, own_attributes
+from torchbench_magic.process.static_introspection import asked
 from torchbench_magic.results import Doubt
 
 # ---- iterators -------------------------------------------------------------------------------------------------------

@@ -24,22 +24,22 @@ from torchbench_magic.process.settings import ProcessState, collector, outside_m
 from torchbench_magic.results import Doubt
 from torchbench_magic.units import seconds_text
 
+from .blocks import BlockRequest, Ended, Steps, Timeable, driven
 from .changes import MemoryGuard, in_place, prints, slowed_by
 from .comparison import Comparison
 from .identity import identifying_options
 from .isolation import Isolation, gradients_of
 from .plan import Counting, Plan
+from .repeat_probe import LONG, Probe
 from .restore import StateCopies
 from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Around, Entry, Rounds, planned_calls
 from .samples import Samples, Subject
 from .sweep import Point
 from .task import Task
-from .timed_loop import BlockRequest, Ended, Steps, Timeable, driven
 from .used_up import OWN_ERROR, not_looked_at, why_it_failed
 from .voids import SEVERAL, are_held_up
 from .warmup import MIN_CALLS, TimedCompiles, overheads, warm_up
 from .watched_objects import WatchedObjects
-from .work import LONG, Probe
 
 if TYPE_CHECKING:
     from torchbench_magic.counting.count import Job, LibraryJob

@@ -30,16 +30,16 @@ from torchbench_magic.process.reach import search, texts_used
 from torchbench_magic.process.settings import collector
 from torchbench_magic.results import Doubt
 
+from .blocks import Block, BlockAround, Ended, compile_block
 from .check import check_equal_results
 from .plan import Counting
 from .point_run import LeftBySetup, TimedBlocks
 from .recorded_call import VALUE
+from .repeat_probe import Probe
 from .samples import Subject
 from .sweep import Point
 from .task import InputsRead, Task, given_names, unused_inputs
-from .timed_loop import Block, BlockAround, Ended, compile_block
 from .watched_objects import WatchedObjects, others_of, reached_by
-from .work import Probe
 
 if TYPE_CHECKING:
     from torchbench_magic.counting.count import Job

@@ -24,8 +24,8 @@ from torchbench_magic.process.frame_owner import is_users_file
 from torchbench_magic.process.interrupts import interrupts_held, interrupts_let_through
 from torchbench_magic.process.settings import end_mode, outside_modes
 
-from .timed_loop import BlockAround, Timeable
-from .work_state import Seen, seen_of
+from .blocks import BlockAround, Timeable
+from .repeat_state import Seen, seen_of
 
 try:
     from resource import RUSAGE_THREAD as _RUSAGE_THREAD

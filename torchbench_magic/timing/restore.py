@@ -13,9 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from torchbench_magic.process.object_contents import ABSENT, asked, elements, has_values, is_module, is_tensor, shape_of
 from torchbench_magic.process.reach import dict_of, is_users_class
 from torchbench_magic.process.settings import generator_state
+from torchbench_magic.process.static_introspection import (
+    ABSENT,
+    asked,
+    elements,
+    has_values,
+    is_module,
+    is_tensor,
+    shape_of,
+)
 from torchbench_magic.results import Doubt
 
 from .equality import is_compared_by_value, is_equal

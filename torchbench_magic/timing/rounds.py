@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .blocks import BlockRequest, Steps, Timeable
 from .intervals import (
     ALPHA,
     APART,
@@ -27,7 +28,6 @@ from .intervals import (
 )
 from .plan import Plan
 from .samples import Samples
-from .timed_loop import BlockRequest, Steps, Timeable
 from .verdict import is_open, shortest_call, verdict
 
 # ---- block_plan ------------------------------------------------------------------------------------------------------

@@ -18,13 +18,13 @@ from torchbench_magic.process.settings import ProcessState, measured_alone, pres
 from torchbench_magic.results import Doubt
 
 from .across_runs import join_comparisons
+from .blocks import Ended
 from .comparison import Comparison
 from .plan import Counting, Plan
 from .point_run import PointRun, TimedCode
 from .python_bodies import PythonBodies
 from .sweep import Point
 from .task import Task
-from .timed_loop import Ended
 from .warnings import doubts_of
 
 

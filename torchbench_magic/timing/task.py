@@ -28,16 +28,16 @@ from torchbench_magic.process.contention import Clocks
 from torchbench_magic.process.frame_owner import often_replaced, replaced_functions
 from torchbench_magic.process.input_shapes import inputs_of
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress
-from torchbench_magic.process.object_contents import code_digest
 from torchbench_magic.process.settings import outside_modes, settings_in_words
+from torchbench_magic.process.static_introspection import code_digest
 from torchbench_magic.process.values import Values, values_of, without_changed
 from torchbench_magic.process.values_between_runs import SETTING, variable_of
 from torchbench_magic.results import Doubt
 
+from .blocks import Block
 from .plan import Counting, Plan
 from .samples import Subject
 from .sweep import Point
-from .timed_loop import Block
 
 if TYPE_CHECKING:
     from .comparison import Comparison

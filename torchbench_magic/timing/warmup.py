@@ -14,7 +14,7 @@ from torchbench_magic.process.dynamo import change_of
 from torchbench_magic.process.interrupts import Progress
 from torchbench_magic.process.output import SINK_CODES
 
-from .timed_loop import BlockRequest, Steps, Timeable
+from .blocks import BlockRequest, Steps, Timeable
 
 # ---- warmup ----------------------------------------------------------------------------------------------------------
 # Warm-up, detected and not assumed: a call is warm when neither its time nor its page faults fall any more.

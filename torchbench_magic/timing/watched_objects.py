@@ -8,16 +8,16 @@ from types import FunctionType, MappingProxyType
 from typing import Any
 
 from torchbench_magic.process.machine import cache_flusher
-from torchbench_magic.process.object_contents import is_module
 from torchbench_magic.process.reach import Found, ReachedObject, own_attributes, search, texts_used
+from torchbench_magic.process.static_introspection import is_module
 from torchbench_magic.results import Doubt
 
+from .blocks import Block, BlockRequest, Steps, Timeable
 from .changes import InputCopies, Streams, Supplies, TensorVersions
 from .isolation import SharedState, SwitchScope, scope_of
 from .iterators import TakenItems, is_cursor, is_used_up
 from .plan import Plan
 from .restore import not_restored
-from .timed_loop import Block, BlockRequest, Steps, Timeable
 from .written_objects import WrittenObjects
 
 LONG_NS = 5e9

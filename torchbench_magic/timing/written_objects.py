@@ -15,7 +15,6 @@ from types import FunctionType
 from typing import Any
 
 from torchbench_magic.process.code import globals_assigned
-from torchbench_magic.process.object_contents import ABSENT, TOO_MANY, class_attributes, is_module
 from torchbench_magic.process.reach import (
     Found,
     ReachedObject,
@@ -26,6 +25,7 @@ from torchbench_magic.process.reach import (
     slot_values,
     slots_among,
 )
+from torchbench_magic.process.static_introspection import ABSENT, TOO_MANY, class_attributes, is_module
 
 _MOST_KEPT = 1_000_000
 """Items of an object that are noted; of a larger one the number is."""

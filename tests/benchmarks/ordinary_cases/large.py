@@ -5,7 +5,7 @@ from __future__ import annotations
 from .case import Case
 
 _RESIDENT = """
-import gc, torchbench_magic.profiling.profiler, torchbench_magic.profiling.view
+import gc, torchbench_magic.profiling.run, torchbench_magic.profiling.view
 def resident():
     gc.collect()
     return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6

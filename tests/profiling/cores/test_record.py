@@ -15,9 +15,9 @@ import pytest
 from tests.profiling.profiling_text import profiled
 from torchbench_magic.process.contention import CoreWait, Counters
 from torchbench_magic.process.machine import Limit, SystemFiles, cpu_quota
-from torchbench_magic.profiling.cores import record, table
+from torchbench_magic.profiling.cores import record, verdict
 from torchbench_magic.profiling.cores.record import ConcurrencyRun, CoreFacts, SideWatch
-from torchbench_magic.profiling.cores.table import (
+from torchbench_magic.profiling.cores.verdict import (
     Concurrency,
     counts_to_compare,
     doubts_of_concurrency,
@@ -104,7 +104,7 @@ def test_what_threads_and_processes_used_is_in_what_was_seen_of_them() -> None:
 
 @LINUX
 def test_the_proof_is_made_of_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "LEAST_WALL", math.inf)  # however long it takes: of one that waits there is none
+    monkeypatch.setattr(verdict, "LEAST_WALL", math.inf)  # however long it takes: of one that waits there is none
     seen = seen_in("x = 1")
     assert (seen.verdict, seen.proof.splitlines()[0][:20]) == ("not available", "%%timer --threads 1,")
     assert seen.proof.splitlines()[-1] == "x = 1"

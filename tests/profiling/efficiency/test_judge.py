@@ -15,7 +15,7 @@ from tests.insights.insight_runs import calm
 from torchbench_magic.process import contention
 from torchbench_magic.process.contention import ProcessUse
 from torchbench_magic.process.peak_performance import Peaks
-from torchbench_magic.profiling import profiler
+from torchbench_magic.profiling import run as profiling_run
 from torchbench_magic.profiling.efficiency import judge
 from torchbench_magic.profiling.efficiency.judge import (
     MoreCalls,
@@ -27,7 +27,7 @@ from torchbench_magic.profiling.efficiency.judge import (
 from torchbench_magic.profiling.efficiency.table import CLASSES, OpEfficiency
 from torchbench_magic.profiling.op_arguments import RecordedCall
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.profiler import profile
+from torchbench_magic.profiling.run import profile
 from torchbench_magic.results import Doubt
 
 # ==== judged ops ======================================================================================================
@@ -315,7 +315,7 @@ def test_code_that_fails_has_a_profile_without_efficiency(
     given_peaks: Callable[[Peaks], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given_peaks(SLOW)
-    monkeypatch.setattr(profiler, "with_efficiency", lambda *_: pytest.fail("a part of a run is not judged"))
+    monkeypatch.setattr(profiling_run, "with_efficiency", lambda *_: pytest.fail("a part of a run is not judged"))
     with pytest.raises(ZeroDivisionError):
         profile("x = 1 / 0", globals={}, efficiency=True)
 

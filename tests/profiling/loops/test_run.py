@@ -500,7 +500,7 @@ def test_an_error_in_a_step_gives_the_steps_until_then() -> None:
     from torchbench_magic.cell_body import Body
     from torchbench_magic.process.code import compile_body
     from torchbench_magic.profiling.options import ProfileOptions
-    from torchbench_magic.profiling.profiler import Asked, profile_body
+    from torchbench_magic.profiling.run import Asked, profile_body
 
     body = compile_body(Body("train()", "<cell>"))
     asked = Asked(options=ProfileOptions(phases=True), namespace={"train": train})

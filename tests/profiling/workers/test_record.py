@@ -34,7 +34,7 @@ from torchbench_magic.cell_body import Body  # noqa: E402
 from torchbench_magic.process.code import compile_body  # noqa: E402
 from torchbench_magic.profiling.options import Schedule  # noqa: E402
 from torchbench_magic.profiling.profile import Profile  # noqa: E402
-from torchbench_magic.profiling.profiler import profile_body  # noqa: E402
+from torchbench_magic.profiling.run import profile_body  # noqa: E402
 from torchbench_magic.profiling.steps import mark_loop  # noqa: E402
 from torchbench_magic.profiling.workers import loop as worker_loop  # noqa: E402
 from torchbench_magic.profiling.workers import record  # noqa: E402

@@ -21,7 +21,7 @@ import pandas as pd
 from torchbench_magic.process.contention import CoreWait, contention_between
 from torchbench_magic.process.machine import THIS_MACHINE, Limit, SystemFiles, cgroup_figures, cores_under, cpu_quota
 
-from .table import FEWEST, LEAST_WALL, TIMELINE_COLUMNS, Concurrency, CoreUse, verdict_of
+from .verdict import FEWEST, LEAST_WALL, TIMELINE_COLUMNS, Concurrency, CoreUse, verdict_of
 
 # ---- concurrency_run -------------------------------------------------------------------------------------------------
 # One run looked at from enter to leave, and what is to be said of it.

@@ -43,7 +43,7 @@ FULL, CALM, FIRST = 0.9, 4, 16
 wait for is asked of code that leaves cores unused. The first ones are never rarer, of however many threads: short code
 gets enough of them."""
 ONE_AT_A_TIME = 1.1
-"""Running threads up to which a lock may hold the others (`cores.table.verdict_of`): then looks stay as they are."""
+"""Running threads up to which a lock may hold the others (`cores.verdict.verdict_of`): then looks stay as they are."""
 MOST_POINTS = 2048
 
 

@@ -14,7 +14,7 @@ from torchbench_magic.show.drawing import figure, svg_text
 from torchbench_magic.show.palette import HUES, letters, mixed, theme
 from torchbench_magic.show.table import Table, built_table, texts
 
-from .table import Concurrency
+from .verdict import Concurrency
 
 _WIDTH, _HEIGHT = 640, 64
 _TALLEST = 4.0  # times the cores: what goes beyond is cut, and said to be

@@ -13,8 +13,8 @@ from torchbench_magic import units
 from torchbench_magic.process.peak_performance import Peaks
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.show.document import Phrase, clipped
-from torchbench_magic.show.document_json import attribute
 from torchbench_magic.show.drawing import AxisScale, figure, scale_of, svg_text
+from torchbench_magic.show.page_data import attribute
 from torchbench_magic.show.palette import CURVE_HUES, GREY, letters, theme
 from torchbench_magic.show.table import BuiltColumn, Cell, Column, float_or_none, frame_rows, texts
 

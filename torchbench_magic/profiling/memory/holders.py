@@ -32,8 +32,8 @@ import pandas as pd
 from torchbench_magic.cell_body import CellText
 from torchbench_magic.printable import printable
 from torchbench_magic.process.frame_owner import is_users_file
-from torchbench_magic.process.object_contents import class_dict, class_order, memory_of, saved_names
 from torchbench_magic.process.reach import dict_of, function_parts, is_users_class, is_users_module
+from torchbench_magic.process.static_introspection import class_dict, class_order, memory_of, saved_names
 from torchbench_magic.profiling.events import Events
 from torchbench_magic.profiling.kineto import without_overrides
 from torchbench_magic.profiling.schema import HOLDER_COLUMNS, frame_of

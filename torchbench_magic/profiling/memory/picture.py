@@ -19,9 +19,9 @@ from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.sources import place_in
 from torchbench_magic.profiling.trace import line_ranges
 from torchbench_magic.show.document import clipped
-from torchbench_magic.show.document_json import drawing_id, script_data
 from torchbench_magic.show.drawing import figure, literal, new_axes, round_ticks, svg_text
 from torchbench_magic.show.javascript import data_script, packed_text
+from torchbench_magic.show.page_data import drawing_id, script_data
 from torchbench_magic.show.palette import ALARM, GREY, HUES, UI_FONT, letters, mixed, theme
 
 from .allocations import peak_of

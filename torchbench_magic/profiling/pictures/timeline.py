@@ -19,10 +19,10 @@ from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.trace import KINDS, Trace, line_ranges, node_sources
 from torchbench_magic.show import html, renderers, text
 from torchbench_magic.show.document import Document, Drawn, Phrase, clipped
-from torchbench_magic.show.document_json import attribute, fitted, mounted, script_data
 from torchbench_magic.show.flame import shortened_key
 from torchbench_magic.show.html import boxed
 from torchbench_magic.show.javascript import es_module, is_own_page, with_modules
+from torchbench_magic.show.page_data import attribute, fitted, mounted, script_data
 from torchbench_magic.show.table import (
     BuiltColumn,
     Cell,

@@ -24,12 +24,12 @@ from torchbench_magic.profiling.sources import ProfiledBody
 from torchbench_magic.profiling.trace import joined_stretches, overlap
 from torchbench_magic.results import Doubt
 
-from .record import SampledPlace, SampleRecord
+from .sampler import SampledPlace, SampleRecord
 
 # ---- sampled_time ----------------------------------------------------------------------------------------------------
 # How long each sample stands for, and how much of that was in torch.
 #
-# There are two kinds of samples, see `profiling.python.record`. In a *stretch* nothing was called and nothing returned:
+# There are two kinds of samples, see `python.sampler`. In a *stretch* nothing was called and nothing returned:
 # all of it belongs to the sample's own stack, and how much of it was in torch's ops is known exactly. Between stretches
 # anything may have run: what ran when a sample was *due* stands for the time since the due moment before it, as in any
 # sampling, and it was in torch or it was not. Time in stretches is no part of that.

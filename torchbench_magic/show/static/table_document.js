@@ -3,7 +3,7 @@
 //   page.js, for an HTML output
 //   widget.js, anywidget's render(): the same drawing from a model that Python can change
 //
-// spec is what torchbench_magic/views/carriers/document_json.py writes. Text from it only ever becomes a text node or an attribute
+// spec is what torchbench_magic/show/page_data.py writes. Text from it only ever becomes a text node or an attribute
 // set by name, never markup. All is drawn in a shadow root: the notebook's own styles do not reach it, its colour
 // variables do, and the static table in the light DOM disappears behind it.
 //

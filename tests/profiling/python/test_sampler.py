@@ -29,12 +29,11 @@ from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.errors import MissingTool
 from torchbench_magic.process.code import compile_body
 from torchbench_magic.process.contention import WantedClock
-from torchbench_magic.profiling import profiler
+from torchbench_magic.profiling import run as profiling_run
 from torchbench_magic.profiling.cores.side_process import FUTEX, UNTIMED, wait_kind
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.profiler import profile_body_async
-from torchbench_magic.profiling.python import record as sampler
-from torchbench_magic.profiling.python.record import PythonSampler, SampleRecord
+from torchbench_magic.profiling.python import sampler
+from torchbench_magic.profiling.python.sampler import PythonSampler, SampleRecord
 from torchbench_magic.profiling.python.table import (
     active_before,
     doubts_of_sampling,
@@ -43,6 +42,7 @@ from torchbench_magic.profiling.python.table import (
     waited,
     without_callers,
 )
+from torchbench_magic.profiling.run import profile_body_async
 
 # ==== python sampler ==================================================================================================
 # Where Python time goes, end to end: planted cases, and that all is put back.
@@ -385,7 +385,7 @@ def test_an_interrupt_keeps_what_was_sampled() -> None:
 
 def test_interrupts_that_meet_the_sampler_wait_until_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that meets it each time: it ends the code all the same, and never the sampler."""
-    from torchbench_magic.profiling.python.record import PythonSampler
+    from torchbench_magic.profiling.python.sampler import PythonSampler
 
     plain, begun = PythonSampler._c_function, []  # a Ctrl-C before the code begins is the caller's
 
@@ -408,7 +408,7 @@ def test_another_interrupt_while_the_profile_is_made_loses_nothing(
     monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     """Who is impatient presses Ctrl-C twice: what was measured until the first is kept."""
-    settle = profiler.settled
+    settle = profiling_run.settled
     again: list[object] = []
 
     def interrupted(made: Any) -> None:
@@ -416,7 +416,7 @@ def test_another_interrupt_while_the_profile_is_made_loses_nothing(
         signal.raise_signal(signal.SIGINT)
         settle(made)
 
-    monkeypatch.setattr(profiler, "settled", interrupted)
+    monkeypatch.setattr(profiling_run, "settled", interrupted)
     outcome = profiled(f"import signal\n{ending}", {})
     assert again
     assert isinstance(outcome.error, KeyboardInterrupt if "signal" in ending else ZeroDivisionError)

@@ -22,12 +22,12 @@ import pandas as pd  # noqa: E402
 
 from torchbench_magic.cell_body import Body  # noqa: E402
 from torchbench_magic.process import dynamo  # noqa: E402
-from torchbench_magic.timing import changes, recorded_call, work, work_compared, work_state  # noqa: E402
+from torchbench_magic.timing import changes, recorded_call, repeat_compared, repeat_probe, repeat_state  # noqa: E402
+from torchbench_magic.timing.blocks import FAILED, compile_block  # noqa: E402
 from torchbench_magic.timing.python_bodies import with_value_kept  # noqa: E402
-from torchbench_magic.timing.timed_loop import FAILED, compile_block  # noqa: E402
+from torchbench_magic.timing.repeat_compared import RecordedCalls  # noqa: E402
+from torchbench_magic.timing.repeat_probe import Probe  # noqa: E402
 from torchbench_magic.timing.used_up import OWN_ERROR  # noqa: E402
-from torchbench_magic.timing.work import Probe  # noqa: E402
-from torchbench_magic.timing.work_compared import RecordedCalls  # noqa: E402
 
 from .fake_clock import FakeClock, timed  # noqa: E402
 
@@ -419,7 +419,7 @@ def test_a_thread_that_each_call_leaves_running_is_told_and_one_that_ran_before_
 def test_state_that_was_put_to_the_test_is_as_the_calls_left_it() -> None:
     _, names = probed("a = np.arange(9.)[::-1].copy(); n = [0]", SORT + "\nn[0] += 1")
     assert names["a"].tolist() == list(range(9))
-    assert names["n"][0] == 3 + 2 * work.TURNS + PLAIN  # it moves, and is not put back
+    assert names["n"][0] == 3 + 2 * repeat_probe.TURNS + PLAIN  # it moves, and is not put back
 
 
 def test_a_frame_that_was_put_to_the_test_is_the_one_of_the_calls() -> None:
@@ -427,7 +427,7 @@ def test_a_frame_that_was_put_to_the_test_is_the_one_of_the_calls() -> None:
     _, names = probed("", FRAME_SORTED + "df.loc[0, 'n'] = df.get('n', [0])[0] + 1", df=frame)
     assert names["df"] is frame
     assert frame["a"].tolist() == list(range(9))
-    assert frame["n"][0] == 3 + work.TURNS + PLAIN  # the tests from the state of setup had copies of their own
+    assert frame["n"][0] == 3 + repeat_probe.TURNS + PLAIN  # the tests from the state of setup had copies of their own
 
 
 @pytest.mark.parametrize("is_first_slow", [False, True])
@@ -625,7 +625,7 @@ def test_a_tensor_that_grows_beside_far_more_work_is_told_with_its_shapes() -> N
 
 def test_a_list_that_was_put_back_has_room_as_one_that_grew_has() -> None:
     kept, value = [1] * 1000, [0]
-    work_state._put(value, kept)
+    repeat_state._put(value, kept)
     room = sys.getsizeof(value)
     value.append(0)
     assert (sys.getsizeof(value), value[:-1]) == (room, kept)
@@ -672,23 +672,23 @@ def test_a_file_that_a_first_call_is_to_read_is_not_read_for_a_copy(tmp_path: Pa
 
 def test_of_many_containers_a_bounded_number_of_items_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     many = {at: list(range(at, at + 10_000)) for at in range(150)}
-    reached = work_state.reach({"many": many}, ["many"], [])
+    reached = repeat_state.reach({"many": many}, ["many"], [])
     assert sum(isinstance(one.value, list) for one in reached.values()) == len(many)
-    asked, item = itertools.count(), work_state._item
-    monkeypatch.setattr(work_state, "_item", lambda value: (next(asked), item(value))[1])
-    share = work_state.share_of(reached)
-    before = work_state.state_of(reached, share)
+    asked, item = itertools.count(), repeat_state._item
+    monkeypatch.setattr(repeat_state, "_item", lambda value: (next(asked), item(value))[1])
+    share = repeat_state.share_of(reached)
+    before = repeat_state.state_of(reached, share)
     assert next(asked) <= 100_000
     many[7].reverse()
-    after = work_state.state_of(reached, share)
+    after = repeat_state.state_of(reached, share)
     assert [label for label in before if before[label] != after[label] and after[label].kind == "list"] != []
 
 
 def test_an_ordered_dict_is_put_back_with_its_order_of_its_own() -> None:
     """``dict.clear`` would leave its order as it was, and reading it would raise from then on."""
     kept_in_order = OrderedDict.fromkeys("abc")
-    reached = work_state.reach({"oc": kept_in_order}, ["oc"], [])
-    kept = work_state.Kept(reached)
+    reached = repeat_state.reach({"oc": kept_in_order}, ["oc"], [])
+    kept = repeat_state.Kept(reached)
     kept_in_order.popitem(last=False)
     kept_in_order["d"] = None
     put_backs = kept.put_backs(["oc"], reached)
@@ -702,8 +702,8 @@ def test_an_ordered_dict_is_put_back_with_its_order_of_its_own() -> None:
 
 @pytest.mark.parametrize("value", [torch.ones(64), np.ones(64)])
 def test_what_has_another_shape_now_is_not_put_back(value: Any) -> None:
-    reached = work_state.reach({"z": value}, ["z"], [])
-    kept = work_state.Kept(reached)
+    reached = repeat_state.reach({"z": value}, ["z"], [])
+    kept = repeat_state.Kept(reached)
     value.resize_(32) if isinstance(value, torch.Tensor) else value.resize(32, refcheck=False)
     assert kept.put_backs(["z"], reached) is None
 
@@ -713,9 +713,9 @@ def test_what_has_another_shape_now_is_not_put_back(value: Any) -> None:
 
 PARTS = [
     (recorded_call, "seen_of"),  # asked by the trace function, as the code returns
-    (work, "state_of"),
-    (work, "reach"),
-    (work_compared, "lacks"),
+    (repeat_probe, "state_of"),
+    (repeat_probe, "reach"),
+    (repeat_compared, "lacks"),
     (recorded_call, "_operators_mode"),
     (recorded_call, "_preempted"),
     (recorded_call.Lines, "_called"),

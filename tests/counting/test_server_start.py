@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 import torch
 
-from torchbench_magic.counting import client, keeper, server_lease
+from torchbench_magic.counting import client, keeper, server_start
 from torchbench_magic.counting.client import NotStarted, Server
-from torchbench_magic.counting.server_lease import Lease
+from torchbench_magic.counting.server_start import Lease
 
 # ==== lease ===========================================================================================================
 # One process that counts for all kernels of a user: found, shared, left and ended. Its program is a stand-in here.
@@ -91,7 +91,7 @@ KERNEL = """
 import os, sys, time, types
 import tempfile
 sys.modules["torch"] = types.SimpleNamespace(**{torch})  # all that is asked of it, without its import
-from torchbench_magic.counting.server_lease import Lease
+from torchbench_magic.counting.server_start import Lease
 held = Lease.take((), {idle})
 while not held.look(0.1):
     pass
@@ -226,7 +226,7 @@ def test_where_another_user_answers_a_kernel_has_its_own_and_the_progress_says_s
         asked.append(connection)
         return 1, os.geteuid() + (len(asked) == 1), 0
 
-    monkeypatch.setattr(server_lease, "peer", peer)
+    monkeypatch.setattr(server_start, "peer", peer)
     server = Server(idle=60)
     server.start(Listening())
     pid = server.pid
@@ -278,7 +278,7 @@ def test_one_whose_folder_was_taken_away_is_replaced(place: Path) -> None:
 @ON_LINUX
 def test_another_user_is_not_served_and_does_not_serve(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(server_lease, "peer", lambda connection: (1, os.geteuid() + 1, 0))
+        patched.setattr(server_start, "peer", lambda connection: (1, os.geteuid() + 1, 0))
         with pytest.raises(PermissionError, match="another user"):
             Lease.take((), 60)
     monkeypatch.setattr(keeper, "peer", lambda connection: (os.getpid(), os.geteuid() + 1, 0))

@@ -33,12 +33,12 @@ from torchbench_magic.process.interrupts import (
     interrupts_held,
     interrupts_let_through,
 )
+from torchbench_magic.process.require_torch import import_torch
 from torchbench_magic.process.settings import measured_alone
-from torchbench_magic.process.torch_import import import_torch
 from torchbench_magic.profiling.efficiency.judge import with_efficiency
 from torchbench_magic.profiling.loops.run import PhasesRun, profile_of_phases
 from torchbench_magic.profiling.memory.tracemalloc_record import HostMemory
-from torchbench_magic.profiling.python.record import check_sampler
+from torchbench_magic.profiling.python.sampler import check_sampler
 
 from .cost import Repeats, with_repeats
 from .file_texts import RecordedFiles, names_around, resolve_lines_of

@@ -1,6 +1,6 @@
 """Do recorded calls have the same work? What the later ones lack of the first, and what each does more, in words.
 
-Nothing here calls the code: what only tells that something may be so is put to the test by `work.Probe`.
+Nothing here calls the code: what only tells that something may be so is put to the test by `repeat_probe.Probe`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 from torchbench_magic.results import Doubt
 from torchbench_magic.units import seconds_text
 
+from .blocks import line_text
 from .recorded_call import WAITED, Work
-from .timed_loop import line_text
+from .repeat_state import GROWING, OF_PROCESS, Left, Place, Reached, Seen, extent, is_number, is_switch, named
 from .used_up import RECORDED
-from .work_state import GROWING, OF_PROCESS, Left, Place, Reached, Seen, extent, is_number, is_switch, named
 
 LOST, MOST = 0.4, 0.5
 """Share of the first call's work that later calls lack: from here a doubt, from here void."""

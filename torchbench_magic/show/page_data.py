@@ -78,7 +78,7 @@ def attribute(text: str) -> str:
     return escape(printable(text), quote=True)
 
 
-# ---- document_json ---------------------------------------------------------------------------------------------------
+# ---- as JSON --------------------------------------------------------------------------------------------------------
 # A document as JSON for ``static/table_document.js``: short forms of the records of `document` and `table`.
 #
 # A cell is its text, or its value where the column says how that is written, or ``[text, value, tone, note, flat,

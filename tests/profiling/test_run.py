@@ -30,8 +30,8 @@ from torchbench_magic import compare, profile
 from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.errors import BodyError, Busy, Interrupted, OptionError
 from torchbench_magic.process.code import compile_body
-from torchbench_magic.profiling.profiler import Asked, Outcome, profile_body, profile_body_async
 from torchbench_magic.profiling.recorder import RecordedRun
+from torchbench_magic.profiling.run import Asked, Outcome, profile_body, profile_body_async
 
 from .asking import asked
 from .running import awaited

@@ -16,11 +16,11 @@ import pytest
 
 from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import BodyError
-from torchbench_magic.timing import timed_loop
+from torchbench_magic.timing import blocks
+from torchbench_magic.timing.blocks import BlockRequest
 from torchbench_magic.timing.plan import Plan
 from torchbench_magic.timing.run import compare_bodies_async
 from torchbench_magic.timing.task import Task
-from torchbench_magic.timing.timed_loop import BlockRequest
 
 from .fake_clock import FakeClock
 from .fake_clock import timed as timed_long
@@ -32,10 +32,10 @@ MOST_OF_A_CORE = 2.0
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks follow each other fast, and what other threads of the process compute does not count."""
-    monkeypatch.setattr(timed_loop, "STEP", 0.02)
-    monkeypatch.setattr(timed_loop, "PATIENCE", 0.1)
-    monkeypatch.setattr(timed_loop, "TIMES", 0.0)
-    monkeypatch.setattr(timed_loop, "_IDLE", MOST_OF_A_CORE)
+    monkeypatch.setattr(blocks, "STEP", 0.02)
+    monkeypatch.setattr(blocks, "PATIENCE", 0.1)
+    monkeypatch.setattr(blocks, "TIMES", 0.0)
+    monkeypatch.setattr(blocks, "_IDLE", MOST_OF_A_CORE)
 
 
 def filled(kind: Any, count: int = 7) -> Any:
@@ -96,9 +96,9 @@ def test_how_long_a_block_may_wait_does_not_grow_with_its_calls_times_a_slow_fir
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = iter([0.0, 0.5, 1.0, 1.001, 2.0])  # a first call of half a second, then one of a millisecond
-    monkeypatch.setattr(timed_loop.time, "monotonic", lambda: next(now))
-    monkeypatch.setattr(timed_loop._thread, "start_new_thread", lambda *_: None)
-    stalls, bounds = timed_loop.Stalls(), []
+    monkeypatch.setattr(blocks.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(blocks._thread, "start_new_thread", lambda *_: None)
+    stalls, bounds = blocks.Stalls(), []
     block = SimpleNamespace(source="await q.get()", is_async=False)
     for calls in (1, 1, 10_000):
         asked = BlockRequest(block, 0, calls)  # type: ignore[arg-type]
@@ -144,14 +144,14 @@ def test_a_first_call_may_wait_as_long_as_it_likes_and_one_that_computes_too(mon
             looks.append(self.is_set())
             return self.is_set() or len(looks) > 100
 
-    monkeypatch.setattr(timed_loop.threading, "Event", Over)
-    stalls = timed_loop.Stalls.__new__(timed_loop.Stalls)
+    monkeypatch.setattr(blocks.threading, "Event", Over)
+    stalls = blocks.Stalls.__new__(blocks.Stalls)
     stalls.over, stalls._waited, stalls._cancel = Over(), 0.0, None
     stalls._under_way = 0.0, float("inf")  # as a first call is
     stalls._watch()
     assert len(looks) > 100
     ticks = iter(range(10_000))
-    monkeypatch.setattr(timed_loop.time, "process_time", lambda: float(next(ticks)))
+    monkeypatch.setattr(blocks.time, "process_time", lambda: float(next(ticks)))
     looks.clear()
     stalls._under_way = 0.0, 1.0
     stalls._watch()

@@ -26,9 +26,9 @@ import numpy as np
 
 from torchbench_magic.process.code import names_used
 from torchbench_magic.process.frame_owner import is_users_file
-from torchbench_magic.process.object_contents import ABSENT, has_values, is_plain_tensor, shape_of
 from torchbench_magic.process.reach import attributes_held, function_parts, is_users_class, is_users_module
 from torchbench_magic.process.settings import generator_state, generators
+from torchbench_magic.process.static_introspection import ABSENT, has_values, is_plain_tensor, shape_of
 
 from .equality import is_compared_by_value, is_equal
 from .iterators import is_cursor, is_used_up

@@ -14,7 +14,7 @@ import pytest
 
 from tests.profiling.profiles import profile_of_two_kernels
 from torchbench_magic import load
-from torchbench_magic.profiling.cores.table import (
+from torchbench_magic.profiling.cores.verdict import (
     TIMELINE_COLUMNS,
     Concurrency,
     CoreUse,
