@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import permutations
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from torchbench_magic.timing.across_runs import (
 )
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.identity import MOST_LINES, identity_differences, likeness, source_diffs
+from torchbench_magic.timing.plan import Plan
 from torchbench_magic.timing.samples import Subject
 from torchbench_magic.timing.verdict import BLIND, DRIFT, RUNS, Range, Single, judged_ranges, range_of, range_of_windows
 
@@ -468,6 +469,21 @@ def test_a_difference_is_told_once_by_its_shape_where_that_tells_it() -> None:
 
 def test_a_run_without_values_has_the_likeness_that_it_had() -> None:
     assert likeness(lone(1e-6, inputs=X, values=()), 0) == likeness(lone(1e-6, inputs=X), 0)
+
+
+OTHER_WORK = {"cold", "gc", "restore"}
+SAME_WORK = {  # how long and how often it is measured, where, what is shown, and what the subject has by itself
+    *("threads", "min_run_time", "max_run_time", "number", "repeat", "until", "adaptive", "processes", "engines"),
+    *("clock", "label", "sub_label", "description", "env", "baseline", "margin", "device", "check", "seed", "levers"),
+}
+
+
+def test_each_option_is_known_to_leave_the_work_as_it_is_or_makes_it_another() -> None:
+    assert {item.name for item in fields(Plan)} == OTHER_WORK | SAME_WORK, "say of a new option which it is"
+    one = lone(1e-6)
+    for name in OTHER_WORK | SAME_WORK:
+        other = replace(one, options={**one.options, name: True})
+        assert (likeness(one, 0) != likeness(other, 0)) is (name in OTHER_WORK), name
 
 
 def test_what_was_not_compared_is_said_where_nothing_else_changed() -> None:

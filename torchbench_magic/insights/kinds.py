@@ -1,4 +1,4 @@
-"""All kinds of insights in one list: looked for in a profile one by one, and sorted."""
+"""All kinds of insights (those of ranks: `cluster.rank_analysis`) in one list: looked for one by one, and sorted."""
 
 from __future__ import annotations
 

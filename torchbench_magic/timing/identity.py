@@ -33,6 +33,7 @@ Identity = tuple[str, str | None, str | None, str | None, int, str]
 _CELL_LABEL = re.compile(r"In\[\d+\]")
 _NAMES = ("label", "sub_label", "description", "env", "engines")  # of a plan: they are identity or place, not options
 _NO_WORK = ("baseline", "margin", "seed")  # options that change what is shown, not what is measured
+_OTHER_WORK = ("gc", "restore")  # options with which calls do other work; ``cold`` and ``clock`` too
 _RECORDED_LATER = ("quota", "affinity", "governor", "libraries")  # of an environment: older records lack them
 _LONGEST = 48
 
@@ -105,9 +106,9 @@ def work_of(result: Comparison, row: int) -> tuple[object, ...]:
     """What was run, on what: source, functions, clock, warm or cold, inputs and values where they were recorded."""
     subject = result.subjects[row]
     work = source_id(subject.before, subject.stmt), subject.functions, result.clock, result.options.get("cold", False)
-    collects = ("gc",) if result.options.get("gc") else ()  # nothing without, as in stores written before there was it
+    asked = tuple(name for name in _OTHER_WORK if result.options.get(name))  # nothing without, as in older stores
     values = ("values", subject.values) if subject.values else ()  # nothing without, for stores written before too
-    return (*work, *(() if subject.inputs is None else (subject.inputs,)), *collects, *values)
+    return (*work, *(() if subject.inputs is None else (subject.inputs,)), *asked, *values)
 
 
 def identity_differences(old: Comparison, old_row: int, new: Comparison, new_row: int) -> list[str]:
