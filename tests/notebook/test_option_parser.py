@@ -99,6 +99,7 @@ def test_an_unknown_option_is_told_with_the_nearest_and_never_with_all() -> None
             "%%tprofile has no option --callgrind: it is an option of %%timer",
         ),
         (ProfilerOptions, "%tprofile", "--sweep n=[1]", "%tprofile has no option --sweep: it is an option of %timer"),
+        (ProfilerOptions, "%tprofile", "--help", "%tprofile? shows the help, with every option"),
         (TimerOptions, "%%timer", "--last", "%%timer has no option --last: it is an option of %tcompare"),
         (
             *(ProfilerOptions, "%tprofile", "--baseline a"),

@@ -396,6 +396,8 @@ def _split(token: str, by_flag: Mapping[str, tuple[str, Option]]) -> list[tuple[
 def _unknown(magic: str, flag: str, by_flag: Mapping[str, tuple[str, Option]]) -> str:
     import difflib  # here, not above: loading is to be quick
 
+    if flag in ("--help", "-h"):
+        return f"{magic}? shows the help, with every option"
     sign = "%%" if magic.startswith("%%") else "%"
     others = [_written(sign, name) for name, kind in _MAGICS.items() if flag in _flags(kind)]
     if others:

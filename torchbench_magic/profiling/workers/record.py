@@ -123,7 +123,7 @@ def waits_for_workers(
     since, action = "this cell", "Create the iterator in the profiled cell to see where they spend it."
     if only_steps:
         since, action = "the recorded steps", "Profile the whole cell, without steps, to see where they spend it."
-    said += f"; where they spend it is unknown: none was seen to start in {since}."
+    said += f"; where they spend it is unknown: they started before {since}, or ended at once."
     return Doubt("workers", said, action, facts)
 
 
