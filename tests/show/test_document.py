@@ -36,8 +36,10 @@ def test_a_method_has_its_qualified_name() -> None:
     assert regions(TEXT, {12}, whole=False) == [Region("A.B.method", 11, 12)]
 
 
-def test_lines_outside_any_function_are_one_stretch() -> None:
+def test_lines_outside_any_function_are_the_stretches_between() -> None:
     assert regions(TEXT, {6, 14, 15}, whole=False) == [Region("outer", 3, 7), Region("", 14, 15)]
+    around = [Region("", 1, 1), Region("outer", 3, 7), Region("", 14, 15)]
+    assert regions(TEXT, {1, 3, 6, 14, 15}, whole=False) == around, "a line stands in one of them"
 
 
 def test_the_whole_source_is_one_region() -> None:

@@ -210,8 +210,8 @@ class Region:
 def regions(text: str, ran: Collection[int], *, whole: bool, first_line: int = 1) -> list[Region]:
     """Where the lines that ran stand. ``whole``: the source is shown from its first line to its last.
 
-    Otherwise each function or method (with what is nested in it) that has a line that ran, and the stretch of
-    lines outside any function. A source that is no plain Python (IPython syntax) is one stretch.
+    Otherwise each function or method (with what is nested in it) that has a line that ran, and the stretches of
+    lines between these. A source that is no plain Python (IPython syntax) is one stretch.
     """
     lines = text.splitlines()
     end = first_line + len(lines) - 1
@@ -224,8 +224,10 @@ def regions(text: str, ran: Collection[int], *, whole: bool, first_line: int = 1
         if inside:
             found.append(region)
             rest -= inside
-    if rest:
-        found.append(Region("", max(min(rest), first_line), min(max(rest), end)))
+    between: dict[int, list[int]] = {}
+    for line in sorted(min(max(line, first_line), end) for line in rest):
+        between.setdefault(sum(region.first <= line for region in found), []).append(line)
+    found += [Region("", stretch[0], stretch[-1]) for stretch in between.values()]
     return sorted(found, key=lambda region: region.first)
 
 
