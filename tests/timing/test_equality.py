@@ -325,6 +325,7 @@ def test_what_shows_its_numbers_as_an_array_is_compared_by_them() -> None:
         ("s", "s.rename('b')", "the same numbers, named 'b' and 'a'."),
         ("s", "s.rename_axis('k')", "the same numbers, with an index named 'k' and None."),
         ("s.to_frame()", "s.to_frame().rename_axis('k', axis=1)", ", with columns named 'k' and None."),
+        ("both", "both[['q', 'p']]", "the same numbers, with columns ['q', 'p'] and ['p', 'q']."),
         ("pd.Index([1], name='k')", "pd.Index([1])", ", named None and 'k'."),
         ("pd.RangeIndex(2, name='k')", "pd.Index([0, 1])", ", named None and 'k'."),
         ("pairs", "pairs.rename(['p', None])", ", named ['p', None] and ['p', 'q']."),
@@ -333,7 +334,8 @@ def test_what_shows_its_numbers_as_an_array_is_compared_by_them() -> None:
 )
 def test_what_agrees_in_its_values_alone_is_told(one: str, other: str, said: str) -> None:
     pairs = pd.MultiIndex.from_tuples([(1, 2)], names=["p", "q"])
-    names = {"s": pd.Series([1, 2], name="a"), "pairs": pairs, "collections": collections, **SHARED}
+    both = pd.DataFrame({"p": [1, 2], "q": [3, 4]})
+    names = {"s": pd.Series([1, 2], name="a"), "pairs": pairs, "both": both, "collections": collections, **SHARED}
     assert told(one, other, names)["unlike-results"].endswith(said)
     for same in (one, other):
         assert "unlike-results" not in told(same, same, names)

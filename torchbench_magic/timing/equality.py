@@ -141,7 +141,7 @@ def frame_parts(value: Any) -> Object | None:
     names = list(getattr(value, "columns", ()))
     columns: Any = {name: value[name].to_numpy() for name in names} if hasattr(value, "columns") else value.to_numpy()
     held = {"columns" if names else "values": columns, **({} if index is value else {"index": index.to_numpy()})}
-    return Object(type(value), held, _names(value))
+    return Object(type(value), held, {**_names(value), **({"with columns": repr(names)} if names else {})})
 
 
 def _names(value: Any) -> dict[str, str]:
@@ -191,7 +191,7 @@ def walk_both(
         if unlike is not None:
             ours, theirs = _traits(one), _traits(other)
             apart = (key for key in ours.keys() & theirs.keys() if ours[key] != theirs[key])
-            unlike.update((f"{key} {ours[key]} and {theirs[key]}", None) for key in sorted(apart))
+            unlike.update((f"{key} {ours[key]:.60} and {theirs[key]:.60}", None) for key in sorted(apart))
         parts = _parts(one, other, by_kind) if depth < deepest else None
         if parts is None:
             yield place, one, other
