@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-import math
-import operator
 import re
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
-
-import numpy as np
 
 from torchbench_magic import units
 from torchbench_magic.process.code import variables_read
@@ -23,159 +17,14 @@ from torchbench_magic.process.settings import modes
 from torchbench_magic.results import Doubt
 
 from .iterators import at_end, is_used_up, rewinder, second_copy
-from .restore import HeldState, StateCopies, hold_equal_values, version
-from .written_objects import WrittenObjects
+from .restore import HeldState, container_of, hold_equal_values, version
 
-# ---- watched_inputs --------------------------------------------------------------------------------------------------
-# Watches the inputs around each block (tensors, sizes of containers, memory) and restores them where asked.
-
-
-class InputCopies:
-    """Copies of the state that timed code reaches; `restore` has it as it was, in place. ``streams`` go with it.
-
-    Attributes:
-        written: what the code writes into objects; of it ``rewritten`` is put back before each block, the rest at the
-            end: what only the first call writes is a memo, as a rule.
-    """
-
-    def __init__(self, held: HeldState) -> None:
-        self.state = StateCopies(held)
-        self.streams: Streams | None = None
-        self.written: Sequence[WrittenObjects] = ()
-        self.rewritten: Collection[str] = ()
-
-    def restore(self) -> None:
-        """Before each block: what is known to change."""
-        self.state.restore()
-        self._restore_written(is_last=False)
-        if self.streams is not None:
-            self.streams.restore()
-
-    def restore_all(self, *, is_last: bool = False) -> None:
-        """After the first calls and the last block: whatever changed. An interrupt does not leave half of it."""
-        try:
-            self.state.restore_all(is_last=is_last)
-        except KeyboardInterrupt:
-            self.state.restore_all(is_last=is_last)
-            raise
-        finally:
-            self._restore_written(is_last=is_last)
-            if self.streams is not None:
-                found = self.streams.restore_all()
-                self.state.late += found if is_last else []
-
-    def _restore_written(self, *, is_last: bool) -> None:
-        for written in self.written:
-            if is_last or self.rewritten:
-                written.put_back(None if is_last else self.rewritten)
-
-
-class Streams:
-    """Iterators that can be copied, files that are only read, and containers: `restore` lets code find them as they
-    were.
-
-    An iterator is not put back, it is replaced in the ``namespaces`` (the run's own names, and those of alternatives
-    that have others), from the start: the user's stays as it is. A container that got shorter, or is in another order,
-    gets the items that it held, which themselves are not copied; one that only grew, or holds new results, may be a log
-    and is left alone. In one of more than `_FEW` items another order is looked for by `restore_all`, and from then on
-    taken for granted: to compare 10 million takes as long as to copy them, 0.2 s.
-    """
-
-    def __init__(self, names: Iterable[str], *namespaces: dict[str, Any]) -> None:
-        read = [(namespace, n, namespace[n]) for namespace in namespaces for n in names if n in namespace]
-        self._copies = [(space, n, make) for space, n, v in read if (make := second_copy(v)) is not None]
-        files = {id(v): rewinder(v) for _, _, v in read if at_end(v) is not None}
-        self._backs = {at: back for at, back in files.items() if back is not None}
-        held = {id(c): (n, c) for _, n, v in read if (c := _container_of(v)) is not None}
-        self._containers = {at: _KeptItems(*pair) for at, pair in held.items()}
-        self._replace_iterators()
-
-    @property
-    def put_back(self) -> frozenset[int]:
-        """Ids of the files and the containers."""
-        return frozenset((*self._backs, *self._containers))
-
-    @property
-    def copied(self) -> frozenset[str]:
-        """Names of the iterators that are put back."""
-        return frozenset(name for _, name, _ in self._copies)
-
-    def __bool__(self) -> bool:
-        """Whether there is any: then a block is one call, since a second one would find them used up."""
-        is_taken_from = any(one.is_taken_from for one in self._containers.values())
-        return bool(self._copies or self._backs or is_taken_from)
-
-    def restore(self) -> None:
-        """Before each block."""
-        for one in self._containers.values():
-            one.restore(few=_FEW)
-        self._replace_iterators()
-        for back in self._backs.values():
-            back()
-
-    def restore_all(self) -> list[str]:
-        """After the first calls and the last block: the same, and all items are compared. Names of the containers that
-        only this found to be in another order."""
-        self.restore()
-        return [one.name for one in self._containers.values() if not one.is_mixed and one.restore()]
-
-    def _replace_iterators(self) -> None:
-        for namespace, name, make in self._copies:
-            namespace[name] = make()
-
-
-def _container_of(value: Any) -> Any:
-    """A container that can be filled again: itself, or the one within a queue of the standard library."""
-    if type(value).__module__ == "queue" and type(value).__name__ in ("Queue", "LifoQueue", "PriorityQueue"):
-        return value.queue
-    return value if type(value) in (list, dict, set, deque, bytearray) else None
-
-
-_FEW = 10_000
-"""Items of a container that are compared before each block."""
-
-
-class _KeptItems:
-    """A container as it was.
-
-    Attributes:
-        name: of the variable.
-        is_taken_from: it was found with fewer items, or with the same ones in another order.
-        is_mixed: the latter.
-    """
-
-    def __init__(self, name: str, held: Any) -> None:
-        self.name, self._held, self._kept = name, held, copy.copy(held)
-        self.is_taken_from = self.is_mixed = False
-
-    def restore(self, few: float = math.inf) -> bool:
-        """Put back what was taken; whether that was done. Of more items than ``few`` their order is not looked at,
-        unless it is known to change."""
-        held, kept = self._held, self._kept
-        if len(held) == len(kept) and isinstance(held, (list, deque)):
-            if not self.is_mixed and (len(held) > few or not self._is_in_another_order()):
-                return False
-            self.is_mixed = True
-        elif len(held) >= len(kept):
-            return False
-        self.is_taken_from = True
-        if isinstance(held, (list, bytearray)):
-            held[:] = kept
-        else:
-            held.clear()
-            (held.extend if isinstance(held, deque) else held.update)(kept)
-        return True
-
-    def _is_in_another_order(self) -> bool:
-        """No ``==`` of the items' own is asked."""
-        if all(map(operator.is_, self._held, self._kept)):
-            return False
-        one, other = (np.sort(np.fromiter(map(id, each), np.uint64)) for each in (self._held, self._kept))
-        return bool(np.array_equal(one, other))
+# ---- supplies --------------------------------------------------------------------------------------------------------
+# What calls use up, print, or keep in memory, and what slows them all.
 
 
 def _is_empty(value: Any) -> bool | None:
-    held = _container_of(value)
+    held = container_of(value)
     return None if held is None else not held
 
 

@@ -6,8 +6,9 @@ import contextlib
 import operator
 import pickle
 import sys
-from collections.abc import Collection, Iterable, Mapping
-from copy import deepcopy
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,8 @@ from torchbench_magic.process.settings import generator_state
 from torchbench_magic.results import Doubt
 
 from .equality import is_compared_by_value, is_equal
+from .iterators import at_end, rewinder, second_copy
+from .written_objects import WrittenObjects
 
 # ---- held_state ------------------------------------------------------------------------------------------------------
 # The state that timed code reaches: tensors, and the dicts and lists in which modules and optimizers keep it.
@@ -283,6 +286,55 @@ def _kept(label: str, value: Any) -> _Kept | None:
     return None
 
 
+_FEW = 10_000
+"""Items of a container that are compared before each block: to compare 10 million takes 0.2 s."""
+
+
+class _KeptItems(_Kept):
+    """A container from which items may be taken, or which may get another order. One that only grew, or holds new
+    results, may be a log and is left alone. In a large one another order is looked for where all is compared, and from
+    then on taken for granted.
+
+    Attributes:
+        is_taken_from: that was found.
+    """
+
+    is_taken_from = False
+
+    def is_same(self) -> bool:
+        """No ``==`` of the items' own is asked."""
+        one, other = self.value, self.copy
+        if len(one) != len(other) or not isinstance(one, (list, deque)):
+            return len(one) >= len(other)
+        if all(map(operator.is_, one, other)):
+            return True
+        ids, others = (np.sort(np.fromiter(map(id, each), np.uint64)) for each in (one, other))
+        return not np.array_equal(ids, others)
+
+    def is_counted(self) -> bool:
+        if len(self.value) >= len(self.copy):
+            self.is_changed = len(self.value) <= _FEW and not self.is_same()
+        return len(self.value) < len(self.copy) or self.is_changed
+
+    def put(self) -> None:
+        held = self.value
+        if len(held) > len(self.copy):
+            return
+        self.is_taken_from = True
+        if isinstance(held, (list, bytearray)):
+            held[:] = self.copy
+        else:
+            held.clear()
+            (held.extend if isinstance(held, deque) else held.update)(self.copy)
+
+
+def container_of(value: Any) -> Any:
+    """A container that can be filled again: itself, or the one within a queue of the standard library."""
+    if type(value).__module__ == "queue" and type(value).__name__ in ("Queue", "LifoQueue", "PriorityQueue"):
+        return value.queue
+    return value if type(value) in (list, dict, set, deque, bytearray) else None
+
+
 @dataclass
 class StateCopies:
     """The state as it is now; `restore` puts it back.
@@ -292,12 +344,18 @@ class StateCopies:
             changed.
         unrestored: labels of what changed and cannot be written to, with its values.
         have_drawn: a random generator of the code's own was drawn from when all was put back.
+        written: what the code writes into objects; of it ``rewritten`` is put back before each block, the rest at the
+            end: what only the first call writes is a memo, as a rule.
+        copied: names of the iterators that are put back.
     """
 
     held: HeldState
     late: list[str] = field(default_factory=list)
     unrestored: list[str] = field(default_factory=list)
     have_drawn: bool = False
+    written: Sequence[WrittenObjects] = ()
+    rewritten: Collection[str] = ()
+    copied: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self._tensors = [_KeptTensor(*pair) for pair in self.held.tensors.values()]
@@ -306,12 +364,51 @@ class StateCopies:
         self._holders = [(held, held.copy()) for _, held in self.held.holders.values()]
         self._modes = [(inside, inside["training"]) for inside in self.held.modes.values()]
         once = {id(value): (label, value) for label, value in reversed(self.held.roots)}
-        self._kept = [*self._tensors, *(kept for pair in once.values() if (kept := _kept(*pair)) is not None)]
+        arrays = (kept for pair in once.values() if (kept := _kept(*pair)) is not None)
+        self._kept: list[_Kept] = [*self._tensors, *arrays]
+        self._containers: list[_KeptItems] = []
         generators = (generator_state(value) for _, value in self.held.roots)
         self._generators = [(*pair, pair[0]()) for pair in generators if pair is not None]
+        self._iterators: list[tuple[dict[str, Any], str, Callable[[], Any]]] = []
+        self._files: list[Callable[[], object]] = []
+
+    def keep_items(self, names: Iterable[str], *namespaces: dict[str, Any]) -> None:
+        """Put back, too, what is taken from iterators that can be copied, files that are only read, and containers, of
+        these names in the namespaces: the run's own names, and those of alternatives that have others.
+
+        An iterator is not put back, it is replaced, from the start: the user's stays as it is. Items of containers are
+        not copied.
+        """
+        read = [(namespace, n, namespace[n]) for namespace in namespaces for n in names if n in namespace]
+        self._iterators = [(space, n, make) for space, n, v in read if (make := second_copy(v)) is not None]
+        self.copied = frozenset(name for _, name, _ in self._iterators)
+        files = {id(v): rewinder(v) for _, _, v in read if at_end(v) is not None}
+        self._files = [back for back in files.values() if back is not None]
+        held = {id(c): (n, c) for _, n, v in read if (c := container_of(v)) is not None}
+        self._containers = [_KeptItems(name, value, copy(value)) for name, value in held.values()]
+        self._kept += self._containers
+        self._restore_streams()
+
+    @property
+    def takes_items(self) -> bool:
+        """Whether it reads iterators or files, or takes items from containers, which a call would use up."""
+        return bool(self._iterators or self._files or any(one.is_taken_from for one in self._containers))
 
     def restore(self) -> None:
         """Put back what is known to have changed: outside the clocks, before each block."""
+        self._restore_objects()
+        for written in self.written:
+            if self.rewritten:
+                written.put_back(self.rewritten)
+        self._restore_streams()
+
+    def _restore_streams(self) -> None:
+        for namespace, name, make in self._iterators:
+            namespace[name] = make()
+        for back in self._files:
+            back()
+
+    def _restore_objects(self) -> None:
         import torch
 
         with torch.no_grad():
@@ -326,9 +423,23 @@ class StateCopies:
                     self._put(kept)
 
     def restore_all(self, *, is_last: bool = False) -> None:
-        """The same, and compare the values of the rest: those found changed are put back from now on. Generators too,
-        and not before each block: code whose time depends on the numbers would be timed on a single draw."""
-        self.restore()
+        """After the first calls and the last block: whatever changed. The values of all are compared, and those found
+        changed are put back from now on. An interrupt does not leave half of it."""
+        try:
+            self._restore_compared(is_last=is_last)
+        except KeyboardInterrupt:
+            self._restore_compared(is_last=is_last)
+            raise
+        finally:
+            for written in self.written:
+                if is_last or self.rewritten:
+                    written.put_back(None if is_last else self.rewritten)
+            self._restore_streams()
+
+    def _restore_compared(self, *, is_last: bool) -> None:
+        """Generators too, and not before each block: code whose time depends on the numbers would be timed on a single
+        draw."""
+        self._restore_objects()
         for kept in self._kept:
             if not kept.is_changed and not kept.is_same():
                 kept.is_changed = True
@@ -348,7 +459,11 @@ class StateCopies:
     def changed(self) -> dict[str, tuple[Any, Any]]:
         """Label -> (before, now) of the tensors, gradients and arrays that are not as they were; None where there was
         none. ``now`` is the object itself, ``before`` its copy."""
-        found = {kept.label: (kept.copy, kept.value) for kept in self._kept if not kept.is_same()}
+        found = {
+            kept.label: (kept.copy, kept.value)
+            for kept in self._kept
+            if not isinstance(kept, _KeptItems) and not kept.is_same()
+        }
         for kept in self._tensors:
             if kept.has_grad and kept.value.grad is not kept.grad:
                 found[f"{kept.label}.grad"] = (kept.grad, kept.value.grad)

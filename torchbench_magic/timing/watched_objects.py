@@ -12,11 +12,11 @@ from torchbench_magic.process.object_contents import is_module
 from torchbench_magic.process.reach import Found, ReachedObject, own_attributes, search, texts_used
 from torchbench_magic.results import Doubt
 
-from .changes import InputCopies, Streams, Supplies, TensorVersions
+from .changes import Supplies, TensorVersions
 from .isolation import SharedState, SwitchScope, scope_of
 from .iterators import TakenItems, is_cursor, is_used_up
 from .plan import Plan
-from .restore import not_restored
+from .restore import StateCopies, not_restored
 from .timed_loop import Block, BlockRequest, Steps, Timeable
 from .written_objects import WrittenObjects
 
@@ -91,7 +91,7 @@ def others_of(
     found: Mapping[str, Found],
     blocks: Sequence[Block],
     namespace: dict[str, Any],
-    inputs: InputCopies | None,
+    inputs: StateCopies | None,
     others: Iterable[dict[str, Any]] = (),
 ) -> Others:
     """What watches these blocks over ``namespace``; iterators, files and containers join the ``inputs`` that are put
@@ -103,7 +103,7 @@ def others_of(
     by_name = dict(zip(found, blocks, strict=True))
     if inputs is not None:
         read = {name for block in blocks for name in block.inputs}
-        inputs.streams = Streams(read - {name for block in blocks for name in block.kept}, namespace, *others)
+        inputs.keep_items(read - {name for block in blocks for name in block.kept}, namespace, *others)
     scopes = {
         name: scope_of(found[name], [block.replicas[0].__code__], block.names, namespace)
         for name, block in by_name.items()
@@ -143,7 +143,7 @@ class WatchedObjects:
         self.versions = TensorVersions(used, names, functions, held)
         self._taken = TakenItems(found.items.values())
         self.supplies = Supplies(held, self.versions.held.tensors.values())
-        self.inputs = InputCopies(self.versions.held) if plan.restore else None
+        self.inputs = StateCopies(self.versions.held) if plan.restore else None
         self._written: WrittenObjects | None = None
         if plan.restore:  # what the modules of libraries note for themselves is theirs
             own = lambda value: not is_module(value) or own_attributes(value) is not None
@@ -169,7 +169,7 @@ class WatchedObjects:
         taken = self._taken.doubts(told, restore=self.inputs is not None)
         if self.inputs is None or self._written is None:
             return taken
-        state = self.inputs.state
+        state = self.inputs
         labels = [*state.unrestored, *self._written.names_changed()]
         return taken + not_restored([label for label in labels if label not in told], state.late, state.shapeless)
 
