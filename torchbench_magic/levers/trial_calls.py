@@ -48,7 +48,7 @@ from torchbench_magic.timing.plan import Plan
 from torchbench_magic.timing.samples import Outcome
 from torchbench_magic.timing.task import Task, Variant
 from torchbench_magic.timing.timed_loop import Block, compile_block
-from torchbench_magic.timing.watched_objects import WatchedObjects, others_of, reached_by
+from torchbench_magic.timing.watched_objects import WatchedObjects, reached_by
 from torchbench_magic.timing.written_objects import WrittenObjects
 
 from .kinds import Site
@@ -322,8 +322,7 @@ class CellCalls:
         assert self._objects.inputs is not None
         self._inputs = self._objects.inputs
         found = self.found
-        # iterators join the inputs
-        others_of({next(iter(task.bodies)): found}, [self._block], self.names, self._inputs)
+        self._objects.watch({next(iter(task.bodies)): found}, [self._block], self.names)
         devices = self._objects.versions.devices
         check_iterators(found, self._inputs.copied)
         self.written = WrittenObjects(found, self._inputs.held.holders.keys())

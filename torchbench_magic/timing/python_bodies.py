@@ -38,7 +38,7 @@ from .samples import Subject
 from .sweep import Point
 from .task import InputsRead, Task, given_names, unused_inputs
 from .timed_loop import Block, BlockAround, Ended, compile_block
-from .watched_objects import WatchedObjects, others_of, reached_by
+from .watched_objects import WatchedObjects, reached_by
 from .work import Probe
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class PythonBodies:
             for name, block in zip(task.bodies, blocks, strict=True)
         }
         others = [variant.names for variant in task.variants.values() if variant.names is not None]
-        objects.others = others_of(found, blocks, names, objects.inputs, others)
+        objects.watch(found, blocks, names, others)
         starts = {name: variant.before for name, variant in task.variants.items() if variant.before is not None}
         probes = []
         many = task.plan.number not in (None, 1)  # in a block the calls go on from each other
