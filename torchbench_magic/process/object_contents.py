@@ -127,29 +127,6 @@ def saved_names(kind: type) -> tuple[str, ...]:
     return found
 
 
-_MOST_NODES = 1000
-FREED = "backward through the graph a second time"
-"""In what torch raises where a graph is used that a backward pass has freed."""
-
-
-def graph_is_freed(tensor: Any) -> bool:
-    """Whether a backward pass has freed what the graph of a tensor had saved. What it has is unpacked for that."""
-    todo = [tensor.grad_fn] if tensor.grad_fn is not None else []
-    seen = set(todo)
-    while todo and len(seen) <= _MOST_NODES:
-        node = todo.pop()
-        try:
-            for name in saved_names(type(node)):
-                getattr(node, name), getattr(node, name.removeprefix("_raw"), None)
-        except RuntimeError as error:
-            if FREED in str(error):
-                return True
-        new = {before for before, _ in node.next_functions if before is not None} - seen
-        seen |= new
-        todo += new
-    return False
-
-
 def is_array(kind: type) -> bool:
     return kind.__module__.partition(".")[0] in ARRAYS and any(
         "shape" in class_dict(base) for base in class_order(kind)

@@ -11,13 +11,14 @@ from torchbench_magic import units
 from torchbench_magic.process.code import variables_read
 from torchbench_magic.process.machine import memory_facts
 from torchbench_magic.process.memory import resident_now
-from torchbench_magic.process.object_contents import FREED, graph_is_freed, has_values, is_plain_tensor
+from torchbench_magic.process.object_contents import is_plain_tensor
 from torchbench_magic.process.output import CountingSink
 from torchbench_magic.process.settings import modes
 from torchbench_magic.results import Doubt
 
 from .iterators import at_end, is_used_up, rewinder, second_copy
-from .restore import HeldState, container_of, hold_equal_values, version
+from .restore import HeldState, container_of, version
+from .work_state import seen_of
 
 # ---- supplies --------------------------------------------------------------------------------------------------------
 # What calls use up, print, or keep in memory, and what slows them all.
@@ -38,25 +39,22 @@ _USED_UP: tuple[tuple[str, Callable[[Any], bool | None], Callable[[Any], object]
 
 class Supplies:
     """What calls may use up, so that a later one fails: iterators and files that have not ended, containers that are
-    not empty, graphs.
+    not empty, and graphs, of which torch says it.
 
     Args:
         reached: (label, object).
-        tensors: (label, tensor).
     """
 
-    def __init__(self, reached: Iterable[tuple[str, Any]], tensors: Iterable[tuple[str, Any]]) -> None:
+    def __init__(self, reached: Iterable[tuple[str, Any]]) -> None:
         things = {id(value): (label, value) for label, value in reached}.values()
         self._left = [(how, *thing, is_gone, back) for thing in things for how, is_gone, back in _USED_UP
                       if is_gone(thing[1]) is False]  # fmt: skip
-        self._graphs = [(label, tensor) for label, tensor in tensors if is_plain_tensor(tensor)]
 
     def used_up(self, error: Exception) -> tuple[str, str, bool] | None:
         """(how, label, whether ``--restore`` could put it back) of the first that is used up now; of a graph where that
         is the error."""
-        for label, tensor in self._graphs if isinstance(error, RuntimeError) and FREED in str(error) else ():
-            if graph_is_freed(tensor):
-                return "graph", label, False
+        if isinstance(error, RuntimeError) and "backward through the graph a second time" in str(error):
+            return "graph", "", False
         gone = ((how, label, back(value) is not None) for how, label, value, is_gone, back in self._left
                 if is_gone(value))  # fmt: skip
         return next(gone, None)
@@ -122,10 +120,6 @@ def read_memory() -> tuple[int, int, int] | None:
 # ---- in_place --------------------------------------------------------------------------------------------------------
 # What timed code does to the tensors that it shares with the notebook: they are changed in place.
 
-_SMALL, _SOME = 16_384, 4_096
-"""Elements of a tensor up to which all are compared, and how many of a larger one: 0.1 ms and 16 KiB."""
-
-
 class TensorVersions:
     """The in-place versions (``tensor._version``) of every tensor that some code may read, at one moment.
 
@@ -147,7 +141,7 @@ class TensorVersions:
     ) -> None:
         read = variables_read(names, namespace, functions)
         self.held = HeldState([*sorted(read.items()), *reached])
-        self._before = [(label, t, version(t), _some_values(t)) for label, t in self.held.tensors.values()]
+        self._before = [(label, t, version(t), seen_of(t).digest) for label, t in self.held.tensors.values()]
         leaves = [(f"{label}.grad", t) for label, t in self.held.tensors.values() if is_plain_tensor(t) and t.is_leaf]
         self._grads = [(label, t, t.grad, version(t.grad)) for label, t in leaves if t.requires_grad]
 
@@ -170,9 +164,9 @@ class TensorVersions:
                 one that made it. One that each call makes anew does not.
         """
         found = {}
-        for label, tensor, before, values in self._before:
+        for label, tensor, before, digest in self._before:
             counted = version(tensor) - before
-            if counted or (values is not None and not hold_equal_values(_some_values(tensor), values)):
+            if counted or seen_of(tensor).digest != digest:
                 found[label] = counted
         for label, tensor, before, counted in self._grads:
             added = version(tensor.grad) - (counted if tensor.grad is before else 0)
@@ -181,22 +175,6 @@ class TensorVersions:
         now = self.held.again()
         new = now.kept_state - self.held.tensors.keys()
         return found | {label: version(tensor) for at, (label, tensor) in now.tensors.items() if at in new}
-
-
-def _some_values(tensor: Any) -> Any:
-    """A copy of all values of a small tensor, of some of a large one; None of one that does not have them at hand."""
-    import torch
-
-    try:
-        with torch.no_grad():
-            if not has_values(tensor) or tensor.layout is not torch.strided:
-                return None
-            if tensor.numel() <= _SMALL:
-                return tensor.detach().clone()
-            where = torch.arange(0, tensor.numel(), tensor.numel() // _SOME | 1, device=tensor.device)
-            return torch.take(tensor.detach(), where)
-    except Exception:  # noqa: BLE001  # tensors may have a class of the user's
-        return None
 
 
 def in_place(

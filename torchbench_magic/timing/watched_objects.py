@@ -58,7 +58,7 @@ class WatchedObjects:
         held = [(one.label, one.value) for one in found.items.values()]
         self.versions = TensorVersions(used, names, functions, held)
         self._taken = TakenItems(found.items.values())
-        self.supplies = Supplies(held, self.versions.held.tensors.values())
+        self.supplies = Supplies(held)
         self.inputs = StateCopies(self.versions.held) if plan.restore else None
         self._written: WrittenObjects | None = None
         if plan.restore:  # what the modules of libraries note for themselves is theirs
