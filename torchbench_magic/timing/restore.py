@@ -21,7 +21,7 @@ from torchbench_magic.results import Doubt
 
 from .equality import is_compared_by_value, is_equal
 from .iterators import at_end, rewinder, second_copy
-from .written_objects import WrittenObjects
+from .written_objects import WrittenObjects, refill
 
 # ---- held_state ------------------------------------------------------------------------------------------------------
 # The state that timed code reaches: tensors, and the dicts and lists in which modules and optimizers keep it.
@@ -317,15 +317,9 @@ class _KeptItems(_Kept):
         return len(self.value) < len(self.copy) or self.is_changed
 
     def put(self) -> None:
-        held = self.value
-        if len(held) > len(self.copy):
-            return
-        self.is_taken_from = True
-        if isinstance(held, (list, bytearray)):
-            held[:] = self.copy
-        else:
-            held.clear()
-            (held.extend if isinstance(held, deque) else held.update)(self.copy)
+        if len(self.value) <= len(self.copy):
+            self.is_taken_from = True
+            refill(self.value, self.copy)
 
 
 def container_of(value: Any) -> Any:
