@@ -12,7 +12,6 @@ from types import CodeType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from .code import codes_within
 from .reach import is_users_class
 
 Answer = TypeVar("Answer")
@@ -27,14 +26,6 @@ class_order = type.__dict__["__mro__"].__get__
 
 class TOO_MANY:  # noqa: N801  # a mark, as ABSENT is one
     """Stands for what was too much to keep."""
-
-
-@functools.lru_cache(maxsize=2048)
-def texts_within(code: CodeType) -> frozenset[str]:
-    """String constants in the code, short ones: it may look up attributes, keys or variables by them."""
-    constants = [constant for part in codes_within(code) for constant in part.co_consts]
-    constants += [item for held in constants if isinstance(held, tuple | frozenset) for item in held]
-    return frozenset(text for text in constants if isinstance(text, str) and len(text) <= 100)
 
 
 @functools.lru_cache(maxsize=2048)

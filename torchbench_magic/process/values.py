@@ -34,9 +34,8 @@ from .object_contents import (
     is_array,
     is_module,
     is_tensor,
-    texts_within,
 )
-from .reach import attributes_held, function_parts, is_users_class, search, slot_values, slots_among
+from .reach import attributes_held, function_parts, is_users_class, search, slot_values, slots_among, texts_within
 from .values_between_runs import CHANGES, CODE, CONTENTS, NOT_SET, TEXT, Value, variable_label, variable_of
 
 # ---- environment_read ------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from torchbench_magic.process.code import (
 )
 from torchbench_magic.process.contention import Clocks
 from torchbench_magic.process.interrupts import interrupt_of, interrupts_let_through
-from torchbench_magic.process.reach import search, texts_used
+from torchbench_magic.process.reach import search, texts_within
 from torchbench_magic.process.settings import collector
 from torchbench_magic.results import Doubt
 
@@ -246,7 +246,7 @@ def rebound_names(
     imported = {alias.asname or alias.name.split(".")[0] for alias in _imports(tree)}
     module = compile(tree, "<bound>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     said: dict[tuple[str, str], None] = {}
-    mentioned = {*names_used(module), *texts_used(module)}
+    mentioned = {*names_used(module), *texts_within(module)}
     reached = cache(lambda roots: search(roots, mentioned, names).functions)
     everywhere = {name for function in reached(frozenset(inputs)) for name in names_used(function.__code__)}
     for name, later in _looked_up_later(module).items():

@@ -9,7 +9,7 @@ from typing import Any
 
 from torchbench_magic.process.machine import cache_flusher
 from torchbench_magic.process.object_contents import is_module
-from torchbench_magic.process.reach import Found, own_attributes, search, texts_used
+from torchbench_magic.process.reach import Found, own_attributes, search, texts_within
 from torchbench_magic.results import Doubt
 
 from .changes import Supplies, TensorVersions
@@ -23,7 +23,7 @@ from .written_objects import WrittenObjects
 
 def reached_by(block: Block, namespace: dict[str, Any]) -> Found:
     """What the code of a block reaches."""
-    return search(block.inputs, {*block.names, *texts_used(block.replicas[0].__code__)}, namespace)
+    return search(block.inputs, {*block.names, *texts_within(block.replicas[0].__code__)}, namespace)
 
 
 class WatchedObjects:
