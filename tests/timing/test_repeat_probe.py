@@ -22,8 +22,7 @@ import pandas as pd  # noqa: E402
 
 from torchbench_magic.cell_body import Body  # noqa: E402
 from torchbench_magic.process import dynamo  # noqa: E402
-from torchbench_magic.timing import changes, recorded_call, repeat_compared, repeat_probe, repeat_state  # noqa: E402
-from torchbench_magic.timing.blocks import FAILED, compile_block  # noqa: E402
+from torchbench_magic.timing import recorded_call, restore  # noqa: E402
 from torchbench_magic.timing.python_bodies import with_value_kept  # noqa: E402
 from torchbench_magic.timing.repeat_compared import RecordedCalls  # noqa: E402
 from torchbench_magic.timing.repeat_probe import Probe  # noqa: E402
@@ -754,8 +753,8 @@ def test_an_error_of_the_probe_leaves_an_error_of_the_code_as_it_is(monkeypatch:
 def test_an_error_between_the_calls_is_not_told_as_one_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {"times": itertools.count()}
     text = "def fail(self):\n    if next(times) > 5:\n        raise TypeError('planted')"
-    exec(compile(text, changes.__file__, "exec"), names)  # as if it stood there
-    monkeypatch.setattr(changes.Streams, "restore", names["fail"])
+    exec(compile(text, restore.__file__, "exec"), names)  # as if it stood there
+    monkeypatch.setattr(restore.StateCopies, "_restore_streams", names["fail"])
     body = {"": "items.pop(); clock.work(10)"}
     with pytest.raises(TypeError, match="planted") as caught:
         timed(FakeClock(), body, names={"items": [*range(20)]}, restore=True, number=1, repeat=5)

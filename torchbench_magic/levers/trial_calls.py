@@ -48,7 +48,7 @@ from torchbench_magic.timing.iterators import check_iterators
 from torchbench_magic.timing.plan import Plan
 from torchbench_magic.timing.samples import Outcome
 from torchbench_magic.timing.task import Task, Variant
-from torchbench_magic.timing.watched_objects import WatchedObjects, others_of, reached_by
+from torchbench_magic.timing.watched_objects import WatchedObjects, reached_by
 from torchbench_magic.timing.written_objects import WrittenObjects
 
 from .kinds import Site
@@ -322,11 +322,10 @@ class CellCalls:
         assert self._objects.inputs is not None
         self._inputs = self._objects.inputs
         found = self.found
-        # iterators join the inputs
-        others_of({next(iter(task.bodies)): found}, [self._block], self.names, self._inputs)
+        self._objects.watch({next(iter(task.bodies)): found}, [self._block], self.names)
         devices = self._objects.versions.devices
-        check_iterators(found, () if self._inputs.streams is None else self._inputs.streams.copied)
-        self.written = WrittenObjects(found, self._inputs.state.held.holders.keys())
+        check_iterators(found, self._inputs.copied)
+        self.written = WrittenObjects(found, self._inputs.held.holders.keys())
         self._wait = DeviceWait(task.plan.device, devices, task.clocks.wall)
         self.draws = False
 
@@ -357,7 +356,7 @@ class CellCalls:
             self._put_back()
             if not self.written.parts_changed():
                 return set()
-            after_first = WrittenObjects(self.found, self._inputs.state.held.holders.keys())
+            after_first = WrittenObjects(self.found, self._inputs.held.holders.keys())
             self._called()
             return after_first.parts_changed() & self.written.parts_changed()
         finally:
@@ -404,7 +403,7 @@ class CellCalls:
         return made if value is None else {VALUE: detached(value), **made}
 
     def _changed(self) -> dict[str, tuple[Any, Any]]:
-        changed = self._inputs.state.changed()
+        changed = self._inputs.changed()
         return {label: (before, detached(now)) for label, (before, now) in changed.items()}
 
     def _drew(self) -> bool:
@@ -414,12 +413,12 @@ class CellCalls:
     @property
     def reads_streams(self) -> bool:
         """Whether it reads iterators or files, which a call would use up."""
-        return bool(self._inputs.streams)
+        return self._inputs.takes_items
 
     @property
     def draws_of_its_own(self) -> bool:
         """Whether its calls drew from random generators in its own variables."""
-        return self._inputs.state.have_drawn
+        return self._inputs.have_drawn
 
     @property
     def found(self) -> Found:

@@ -29,7 +29,6 @@ from .code import closed_over, codes_within, globals_read, names_used
 from .frame_owner import is_users_file
 
 _MOST_OBJECTS, _MOST_ITEMS, _DEEPEST = 5_000, 1_000, 3
-_LONGEST_NAME = 60
 PLAIN_HOLDERS = (SimpleNamespace, Namespace)
 """Classes of the standard library whose instances only hold what the user gives them."""
 _GIVEN_TO_LOADERS = {"dataset", "datasets", "sampler", "batch_sampler", "_dataset_fetcher", "dataset_iter"}
@@ -94,17 +93,19 @@ def search(names: Iterable[str], texts: Iterable[str], namespace: Mapping[str, A
         for function in _functions_of(value):
             if id(function) not in functions:
                 functions[id(function)] = function
-                mentioned.update(names_used(function.__code__), texts_used(function.__code__))
+                mentioned.update(names_used(function.__code__), texts_within(function.__code__))
                 todo.extend(_read_by(function))
         todo.extend(_held_by(label, value, depth + 1))
         waiting.append((label, value, depth + 1))
     return Found(found, frozenset(mentioned), tuple(functions.values()))
 
 
-def texts_used(code: CodeType) -> Iterator[str]:
-    """The short texts in code, and in code inside it: keys of dicts, names given to ``getattr``."""
-    constants = (constant for part in codes_within(code) for constant in part.co_consts)
-    return (constant for constant in constants if isinstance(constant, str) and len(constant) <= _LONGEST_NAME)
+@functools.lru_cache(maxsize=2048)
+def texts_within(code: CodeType) -> frozenset[str]:
+    """String constants in the code, short ones: it may look up attributes, keys or variables by them."""
+    constants = [constant for part in codes_within(code) for constant in part.co_consts]
+    constants += [item for held in constants if isinstance(held, tuple | frozenset) for item in held]
+    return frozenset(text for text in constants if isinstance(text, str) and len(text) <= 100)
 
 
 def own_attributes(value: Any) -> dict[str, Any] | None:

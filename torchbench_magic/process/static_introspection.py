@@ -12,7 +12,6 @@ from types import CodeType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from .code import codes_within
 from .reach import is_users_class
 
 Answer = TypeVar("Answer")
@@ -27,14 +26,6 @@ class_order = type.__dict__["__mro__"].__get__
 
 class TOO_MANY:  # noqa: N801  # a mark, as ABSENT is one
     """Stands for what was too much to keep."""
-
-
-@functools.lru_cache(maxsize=2048)
-def texts_within(code: CodeType) -> frozenset[str]:
-    """String constants in the code, short ones: it may look up attributes, keys or variables by them."""
-    constants = [constant for part in codes_within(code) for constant in part.co_consts]
-    constants += [item for held in constants if isinstance(held, tuple | frozenset) for item in held]
-    return frozenset(text for text in constants if isinstance(text, str) and len(text) <= 100)
 
 
 @functools.lru_cache(maxsize=2048)
@@ -125,29 +116,6 @@ def saved_names(kind: type) -> tuple[str, ...]:
     if found is None:
         found = _names_saved[kind] = tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
     return found
-
-
-_MOST_NODES = 1000
-FREED = "backward through the graph a second time"
-"""In what torch raises where a graph is used that a backward pass has freed."""
-
-
-def graph_is_freed(tensor: Any) -> bool:
-    """Whether a backward pass has freed what the graph of a tensor had saved. What it has is unpacked for that."""
-    todo = [tensor.grad_fn] if tensor.grad_fn is not None else []
-    seen = set(todo)
-    while todo and len(seen) <= _MOST_NODES:
-        node = todo.pop()
-        try:
-            for name in saved_names(type(node)):
-                getattr(node, name), getattr(node, name.removeprefix("_raw"), None)
-        except RuntimeError as error:
-            if FREED in str(error):
-                return True
-        new = {before for before, _ in node.next_functions if before is not None} - seen
-        seen |= new
-        todo += new
-    return False
 
 
 def is_array(kind: type) -> bool:

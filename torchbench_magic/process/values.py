@@ -25,7 +25,7 @@ from typing import Any
 from .code import globals_assigned, globals_read, names_used
 from .frame_owner import is_users_file
 from .input_shapes import described
-from .reach import attributes_held, function_parts, is_users_class, search, slot_values, slots_among
+from .reach import attributes_held, function_parts, is_users_class, search, slot_values, slots_among, texts_within
 from .static_introspection import (
     class_attributes,
     class_dict,
@@ -35,7 +35,6 @@ from .static_introspection import (
     is_array,
     is_module,
     is_tensor,
-    texts_within,
 )
 from .values_between_runs import CHANGES, CODE, CONTENTS, NOT_SET, TEXT, Value, variable_label, variable_of
 

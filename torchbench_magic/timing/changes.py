@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-import math
-import operator
 import re
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
-
-import numpy as np
 
 from torchbench_magic import units
 from torchbench_magic.process.code import variables_read
@@ -19,163 +13,19 @@ from torchbench_magic.process.machine import memory_facts
 from torchbench_magic.process.memory import resident_now
 from torchbench_magic.process.output import CountingSink
 from torchbench_magic.process.settings import modes
-from torchbench_magic.process.static_introspection import FREED, graph_is_freed, has_values, is_plain_tensor
+from torchbench_magic.process.static_introspection import is_plain_tensor
 from torchbench_magic.results import Doubt
 
 from .iterators import at_end, is_used_up, rewinder, second_copy
-from .restore import HeldState, StateCopies, hold_equal_values, version
-from .written_objects import WrittenObjects
+from .repeat_state import seen_of
+from .restore import HeldState, container_of, version
 
-# ---- watched_inputs --------------------------------------------------------------------------------------------------
-# Watches the inputs around each block (tensors, sizes of containers, memory) and restores them where asked.
-
-
-class InputCopies:
-    """Copies of the state that timed code reaches; `restore` has it as it was, in place. ``streams`` go with it.
-
-    Attributes:
-        written: what the code writes into objects; of it ``rewritten`` is put back before each block, the rest at the
-            end: what only the first call writes is a memo, as a rule.
-    """
-
-    def __init__(self, held: HeldState) -> None:
-        self.state = StateCopies(held)
-        self.streams: Streams | None = None
-        self.written: Sequence[WrittenObjects] = ()
-        self.rewritten: Collection[str] = ()
-
-    def restore(self) -> None:
-        """Before each block: what is known to change."""
-        self.state.restore()
-        self._restore_written(is_last=False)
-        if self.streams is not None:
-            self.streams.restore()
-
-    def restore_all(self, *, is_last: bool = False) -> None:
-        """After the first calls and the last block: whatever changed. An interrupt does not leave half of it."""
-        try:
-            self.state.restore_all(is_last=is_last)
-        except KeyboardInterrupt:
-            self.state.restore_all(is_last=is_last)
-            raise
-        finally:
-            self._restore_written(is_last=is_last)
-            if self.streams is not None:
-                found = self.streams.restore_all()
-                self.state.late += found if is_last else []
-
-    def _restore_written(self, *, is_last: bool) -> None:
-        for written in self.written:
-            if is_last or self.rewritten:
-                written.put_back(None if is_last else self.rewritten)
-
-
-class Streams:
-    """Iterators that can be copied, files that are only read, and containers: `restore` lets code find them as they
-    were.
-
-    An iterator is not put back, it is replaced in the ``namespaces`` (the run's own names, and those of alternatives
-    that have others), from the start: the user's stays as it is. A container that got shorter, or is in another order,
-    gets the items that it held, which themselves are not copied; one that only grew, or holds new results, may be a log
-    and is left alone. In one of more than `_FEW` items another order is looked for by `restore_all`, and from then on
-    taken for granted: to compare 10 million takes as long as to copy them, 0.2 s.
-    """
-
-    def __init__(self, names: Iterable[str], *namespaces: dict[str, Any]) -> None:
-        read = [(namespace, n, namespace[n]) for namespace in namespaces for n in names if n in namespace]
-        self._copies = [(space, n, make) for space, n, v in read if (make := second_copy(v)) is not None]
-        files = {id(v): rewinder(v) for _, _, v in read if at_end(v) is not None}
-        self._backs = {at: back for at, back in files.items() if back is not None}
-        held = {id(c): (n, c) for _, n, v in read if (c := _container_of(v)) is not None}
-        self._containers = {at: _KeptItems(*pair) for at, pair in held.items()}
-        self._replace_iterators()
-
-    @property
-    def put_back(self) -> frozenset[int]:
-        """Ids of the files and the containers."""
-        return frozenset((*self._backs, *self._containers))
-
-    @property
-    def copied(self) -> frozenset[str]:
-        """Names of the iterators that are put back."""
-        return frozenset(name for _, name, _ in self._copies)
-
-    def __bool__(self) -> bool:
-        """Whether there is any: then a block is one call, since a second one would find them used up."""
-        is_taken_from = any(one.is_taken_from for one in self._containers.values())
-        return bool(self._copies or self._backs or is_taken_from)
-
-    def restore(self) -> None:
-        """Before each block."""
-        for one in self._containers.values():
-            one.restore(few=_FEW)
-        self._replace_iterators()
-        for back in self._backs.values():
-            back()
-
-    def restore_all(self) -> list[str]:
-        """After the first calls and the last block: the same, and all items are compared. Names of the containers that
-        only this found to be in another order."""
-        self.restore()
-        return [one.name for one in self._containers.values() if not one.is_mixed and one.restore()]
-
-    def _replace_iterators(self) -> None:
-        for namespace, name, make in self._copies:
-            namespace[name] = make()
-
-
-def _container_of(value: Any) -> Any:
-    """A container that can be filled again: itself, or the one within a queue of the standard library."""
-    if type(value).__module__ == "queue" and type(value).__name__ in ("Queue", "LifoQueue", "PriorityQueue"):
-        return value.queue
-    return value if type(value) in (list, dict, set, deque, bytearray) else None
-
-
-_FEW = 10_000
-"""Items of a container that are compared before each block."""
-
-
-class _KeptItems:
-    """A container as it was.
-
-    Attributes:
-        name: of the variable.
-        is_taken_from: it was found with fewer items, or with the same ones in another order.
-        is_mixed: the latter.
-    """
-
-    def __init__(self, name: str, held: Any) -> None:
-        self.name, self._held, self._kept = name, held, copy.copy(held)
-        self.is_taken_from = self.is_mixed = False
-
-    def restore(self, few: float = math.inf) -> bool:
-        """Put back what was taken; whether that was done. Of more items than ``few`` their order is not looked at,
-        unless it is known to change."""
-        held, kept = self._held, self._kept
-        if len(held) == len(kept) and isinstance(held, (list, deque)):
-            if not self.is_mixed and (len(held) > few or not self._is_in_another_order()):
-                return False
-            self.is_mixed = True
-        elif len(held) >= len(kept):
-            return False
-        self.is_taken_from = True
-        if isinstance(held, (list, bytearray)):
-            held[:] = kept
-        else:
-            held.clear()
-            (held.extend if isinstance(held, deque) else held.update)(kept)
-        return True
-
-    def _is_in_another_order(self) -> bool:
-        """No ``==`` of the items' own is asked."""
-        if all(map(operator.is_, self._held, self._kept)):
-            return False
-        one, other = (np.sort(np.fromiter(map(id, each), np.uint64)) for each in (self._held, self._kept))
-        return bool(np.array_equal(one, other))
+# ---- supplies --------------------------------------------------------------------------------------------------------
+# What calls use up, print, or keep in memory, and what slows them all.
 
 
 def _is_empty(value: Any) -> bool | None:
-    held = _container_of(value)
+    held = container_of(value)
     return None if held is None else not held
 
 
@@ -189,25 +39,22 @@ _USED_UP: tuple[tuple[str, Callable[[Any], bool | None], Callable[[Any], object]
 
 class Supplies:
     """What calls may use up, so that a later one fails: iterators and files that have not ended, containers that are
-    not empty, graphs.
+    not empty, and graphs, of which torch says it.
 
     Args:
         reached: (label, object).
-        tensors: (label, tensor).
     """
 
-    def __init__(self, reached: Iterable[tuple[str, Any]], tensors: Iterable[tuple[str, Any]]) -> None:
+    def __init__(self, reached: Iterable[tuple[str, Any]]) -> None:
         things = {id(value): (label, value) for label, value in reached}.values()
         self._left = [(how, *thing, is_gone, back) for thing in things for how, is_gone, back in _USED_UP
                       if is_gone(thing[1]) is False]  # fmt: skip
-        self._graphs = [(label, tensor) for label, tensor in tensors if is_plain_tensor(tensor)]
 
     def used_up(self, error: Exception) -> tuple[str, str, bool] | None:
         """(how, label, whether ``--restore`` could put it back) of the first that is used up now; of a graph where that
         is the error."""
-        for label, tensor in self._graphs if isinstance(error, RuntimeError) and FREED in str(error) else ():
-            if graph_is_freed(tensor):
-                return "graph", label, False
+        if isinstance(error, RuntimeError) and "backward through the graph a second time" in str(error):
+            return "graph", "", False
         gone = ((how, label, back(value) is not None) for how, label, value, is_gone, back in self._left
                 if is_gone(value))  # fmt: skip
         return next(gone, None)
@@ -273,10 +120,6 @@ def read_memory() -> tuple[int, int, int] | None:
 # ---- in_place --------------------------------------------------------------------------------------------------------
 # What timed code does to the tensors that it shares with the notebook: they are changed in place.
 
-_SMALL, _SOME = 16_384, 4_096
-"""Elements of a tensor up to which all are compared, and how many of a larger one: 0.1 ms and 16 KiB."""
-
-
 class TensorVersions:
     """The in-place versions (``tensor._version``) of every tensor that some code may read, at one moment.
 
@@ -298,7 +141,7 @@ class TensorVersions:
     ) -> None:
         read = variables_read(names, namespace, functions)
         self.held = HeldState([*sorted(read.items()), *reached])
-        self._before = [(label, t, version(t), _some_values(t)) for label, t in self.held.tensors.values()]
+        self._before = [(label, t, version(t), seen_of(t).digest) for label, t in self.held.tensors.values()]
         leaves = [(f"{label}.grad", t) for label, t in self.held.tensors.values() if is_plain_tensor(t) and t.is_leaf]
         self._grads = [(label, t, t.grad, version(t.grad)) for label, t in leaves if t.requires_grad]
 
@@ -321,9 +164,9 @@ class TensorVersions:
                 one that made it. One that each call makes anew does not.
         """
         found = {}
-        for label, tensor, before, values in self._before:
+        for label, tensor, before, digest in self._before:
             counted = version(tensor) - before
-            if counted or (values is not None and not hold_equal_values(_some_values(tensor), values)):
+            if counted or seen_of(tensor).digest != digest:
                 found[label] = counted
         for label, tensor, before, counted in self._grads:
             added = version(tensor.grad) - (counted if tensor.grad is before else 0)
@@ -332,22 +175,6 @@ class TensorVersions:
         now = self.held.again()
         new = now.kept_state - self.held.tensors.keys()
         return found | {label: version(tensor) for at, (label, tensor) in now.tensors.items() if at in new}
-
-
-def _some_values(tensor: Any) -> Any:
-    """A copy of all values of a small tensor, of some of a large one; None of one that does not have them at hand."""
-    import torch
-
-    try:
-        with torch.no_grad():
-            if not has_values(tensor) or tensor.layout is not torch.strided:
-                return None
-            if tensor.numel() <= _SMALL:
-                return tensor.detach().clone()
-            where = torch.arange(0, tensor.numel(), tensor.numel() // _SOME | 1, device=tensor.device)
-            return torch.take(tensor.detach(), where)
-    except Exception:  # noqa: BLE001  # tensors may have a class of the user's
-        return None
 
 
 def in_place(

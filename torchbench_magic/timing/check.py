@@ -21,9 +21,10 @@ from torchbench_magic.process.settings import inside_modes, outside_modes
 from torchbench_magic.process.static_introspection import is_a, is_tensor
 from torchbench_magic.results import Doubt
 
-from .changes import InputCopies, TensorVersions
+from .changes import TensorVersions
 from .equality import Gap, Numbers, Object, form, frame_parts, gap, gap_text, only_absolutely_close, walk_both
 from .plan import tolerances_asked
+from .restore import StateCopies
 from .task import Task
 from .used_up import what_happened
 
@@ -58,7 +59,7 @@ def check_equal_results(
         raise OptionError("--check compares alternatives, but there is only one: add a section or leave it out")
     try:
         with outside_modes():  # no decorator: its frame would stand in the user's traceback
-            return _doubts_of_results(task, names, InputCopies(versions.held), put_back, rebound)
+            return _doubts_of_results(task, names, StateCopies(versions.held), put_back, rebound)
     except InputError as error:
         failed = error.with_traceback(None)  # the frames of which hold what the alternatives returned
         failed.__context__ = None
@@ -68,7 +69,7 @@ def check_equal_results(
 def _doubts_of_results(
     task: Task,
     names: Mapping[str, Any],
-    inputs: InputCopies,
+    inputs: StateCopies,
     put_back: Callable[[], object],
     rebound: Mapping[str, Sequence[tuple[str, str]]],
 ) -> list[Doubt]:

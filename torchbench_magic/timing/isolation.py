@@ -6,9 +6,9 @@ import contextlib
 import dis
 import enum
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -19,6 +19,7 @@ from torchbench_magic.process.settings import ProcessState, Role, StateKind, in_
 from torchbench_magic.process.static_introspection import ABSENT, asked, is_module, is_plain_tensor
 from torchbench_magic.results import Doubt
 
+from .blocks import Block, BlockRequest, Steps, Timeable
 from .written_objects import Keyed, always, of_class, of_dict, of_function, places_of
 
 # ---- switches --------------------------------------------------------------------------------------------------------
@@ -33,73 +34,70 @@ OPAQUE = object()
 """There is something that is no switch."""
 _MOST_KEYS = 1_000
 _LONGEST_TUPLE = 8
+LONG_NS = 5e9
+"""A call above it is not made once more only to look."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class SwitchScope:
-    """Where one alternative may read or set a switch.
+    """Where code may read or set a switch.
 
     Attributes:
+        mentioned: names and short texts in it.
         holders: `Keyed.at` of a place -> the place.
         keys: the same -> the keys there that concern it; None is all of them.
-        mentioned: names and short texts in its code.
-        reached: ids of the objects that it reaches.
-        assigned: (`Keyed.at`, key) -> id of the library's object, of what it assigns by its whole name.
     """
 
-    holders: Mapping[int, Keyed]
-    keys: Mapping[int, frozenset[str] | None]
-    mentioned: frozenset[str]
-    reached: frozenset[int]
-    assigned: Mapping[tuple[int, str], int]
+    mentioned: frozenset[str] = frozenset()
+    holders: dict[int, Keyed] = field(default_factory=dict)
+    keys: dict[int, frozenset[str] | None] = field(default_factory=dict)
 
-    def with_assigned(self, others: Iterable[SwitchScope]) -> SwitchScope:
-        """With what others assign in libraries: a class or a module of one may concern all code, an instance concerns
-        code that reaches it."""
-        holders, keys = dict(self.holders), dict(self.keys)
-        for other in others:
-            for (at, key), of in other.assigned.items():
-                if other.holders[at].is_global or of in self.reached:
-                    holders.setdefault(at, other.holders[at])
-                    former = keys.get(at, frozenset())
-                    keys[at] = None if former is None else former | {key}
-        return replace(self, holders=holders, keys=keys)
+    def add(self, place: Keyed, of: Iterable[str] | None = None) -> None:
+        former = self.keys.get(place.at, frozenset())
+        self.holders.setdefault(place.at, place)
+        self.keys[place.at] = None if of is None or former is None else former | frozenset(of)
 
 
-def scope_of(found: Found, codes: Iterable[CodeType], names: frozenset[str], namespace: dict[str, Any]) -> SwitchScope:
-    """The scope of code that was `search`-ed.
+def scopes_of(found: Mapping[str, Found], blocks: Iterable[Block], namespace: dict[str, Any]) -> dict[str, SwitchScope]:
+    """The scope of each alternative. What others assign in libraries belongs to it, too: a class or a module of one may
+    concern all code, an instance concerns code that reaches it.
 
     Args:
-        found: what it reaches.
-        codes: the code itself.
-        names: those of ``namespace`` that it reads.
-        namespace: the names it runs with.
+        found: what each alternative reaches.
+        blocks: their code.
+        namespace: the names they run with.
     """
-    holders: dict[int, Keyed] = {}
-    keys: dict[int, frozenset[str] | None] = {}
+    of_block = dict(zip(found, blocks, strict=True))
+    assigned = [
+        (name, *each)
+        for name, block in of_block.items()
+        for code, home in [
+            (block.replicas[0].__code__, namespace),
+            *((function.__code__, function.__globals__) for function in found[name].functions),
+        ]
+        for each in _assigned(code, home)
+    ]
+    scopes = {name: _scope_of(found[name], block.names, namespace) for name, block in of_block.items()}
+    for name, scope in scopes.items():
+        for by, value, place, key in assigned:
+            if by == name or place.is_global or id(value) in found[name].items:
+                scope.add(place, (key,))
+    return scopes
 
-    def add(place: Keyed, of: Iterable[str] | None = None) -> None:
-        former = keys.get(place.at, frozenset())
-        holders.setdefault(place.at, place)
-        keys[place.at] = None if of is None or former is None else former | frozenset(of)
 
+def _scope_of(found: Found, names: Iterable[str], namespace: dict[str, Any]) -> SwitchScope:
+    scope = SwitchScope(found.mentioned)
     for item in found.items.values():
         for place in (*_of_torch(item), *places_of(item)):
             if isinstance(place, Keyed) and not (place.is_container and dict.__len__(place.held) > _MOST_KEYS):
-                add(place, found.mentioned if is_users_module(item.value) else None)
-    add(of_dict("", None, namespace, always, is_global=True), names)
-    assigned: dict[tuple[int, str], int] = {}
-    for code, home in [(code, namespace) for code in codes] + [(f.__code__, f.__globals__) for f in found.functions]:
-        for value, place, key in _assigned(code, home):
-            add(place, (key,))
-            assigned[place.at, key] = id(value)
+                scope.add(place, found.mentioned if is_users_module(item.value) else None)
+    scope.add(of_dict("", None, namespace, always, is_global=True), names)
     for function in found.functions:
-        home = function.__globals__
         concern = names_by(function.__code__, "LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
-        add(of_dict("", None, home, always, is_global=True), concern)
+        scope.add(of_dict("", None, function.__globals__, always, is_global=True), concern)
         for place in of_function(function):
-            add(place)
-    return SwitchScope(holders, keys, found.mentioned, frozenset(found.items), assigned)
+            scope.add(place)
+    return scope
 
 
 def _of_torch(item: ReachedObject) -> Iterator[Keyed]:
@@ -177,30 +175,20 @@ def _chains(code: CodeType) -> Iterator[tuple[str, ...]]:
 def token(value: Any) -> object:
     """What tells two settings of a switch apart; OPAQUE where a value is no setting but data."""
     kind: Any = type(value)
-    if value is None or kind is bool or kind is str:
+    if value is None or value is ABSENT or kind is bool or kind is str:
         return value
-    return _how(kind)(kind, value)
-
-
-@lru_cache(maxsize=256)
-def _how(kind: type) -> Callable[[type, Any], object]:
-    """How values of a type that is no flag are told apart."""
     if kind in (int, float, complex, bytes):
-        return lambda kind, value: (kind, value)
+        return kind, value
     if kind is FunctionType:
-        return lambda kind, value: value.__code__
+        return value.__code__
     if kind is tuple:
-        return _of_tuple
+        inner = tuple(token(one) for one in value) if len(value) <= _LONGEST_TUPLE else (OPAQUE,)
+        return OPAQUE if OPAQUE in inner else (kind, inner)
     if issubclass(kind, (enum.Enum, type, BuiltinFunctionType)):
-        return lambda kind, value: (kind, id(value))
+        return kind, id(value)
     if kind.__module__ == "torch" and kind.__name__ in ("dtype", "device", "layout", "memory_format"):
-        return lambda kind, value: (kind, str(value))
-    return lambda kind, value: OPAQUE
-
-
-def _of_tuple(kind: type, value: tuple[Any, ...]) -> object:
-    inner = tuple(token(one) for one in value) if len(value) <= _LONGEST_TUPLE else (OPAQUE,)
-    return OPAQUE if OPAQUE in inner else (kind, inner)
+        return kind, str(value)
+    return OPAQUE
 
 
 def is_flag(one: object) -> bool:
@@ -230,19 +218,13 @@ class SharedState:
     """
 
     def __init__(self, scopes: Mapping[str, SwitchScope]) -> None:
-        scopes = {name: scope.with_assigned(scopes.values()) for name, scope in scopes.items()}
-        counts: dict[int, int] = {}
+        self._scopes, shared = scopes, SwitchScope()
+        counts = Counter(at for scope in scopes.values() for at in scope.holders)
         for scope in scopes.values():
-            for at in scope.holders:
-                counts[at] = counts.get(at, 0) + 1
-        self._scopes = scopes
-        self._holders: dict[int, Keyed] = {}
-        self._keys: dict[int, frozenset[str] | None] = {}
-        for scope in scopes.values():
-            for at in scope.holders.keys() & {at for at, count in counts.items() if count > 1}:
-                former, more = self._keys.get(at, frozenset()), scope.keys[at]
-                self._holders.setdefault(at, scope.holders[at])
-                self._keys[at] = None if former is None or more is None else former | more
+            for at, place in scope.holders.items():
+                if counts[at] > 1:
+                    shared.add(place, scope.keys[at])
+        self._holders, self._keys = shared.holders, shared.keys
         self._first = self._now()
         self._values = {key: value for key, value in self._read() if self._first[key] is not OPAQUE}  # no data is kept
         self._found = self._last = self._first
@@ -275,7 +257,28 @@ class SharedState:
 
     # ---- a call from the setup's values -----------------------------------------------------------------------
 
-    def to_try(self, name: str) -> list[_Key]:
+    def tried(self, name: str, block: Timeable, call_ns: float) -> Steps[int]:
+        """The warm-up of an alternative has ended: call it once with the switches as setup left them that it may set
+        itself. Note what it sets again, and have the rest as it was; the calls made."""
+        self.end(name)
+        keys = self._to_try(name)
+        if not keys or call_ns > LONG_NS:
+            return 0
+        values = dict(self._read())
+        before = {key: values.get(key, ABSENT) for key in keys}
+        for key in keys:
+            self._put(key, self._values.get(key, ABSENT), values)
+        yield BlockRequest(block, 0, 1, is_tried=True)
+        values = dict(self._read())
+        for key, value in before.items():
+            if token(values.get(key, ABSENT)) != self._first.get(key, ABSENT):
+                self._sets[name].add(key)
+            else:
+                self._put(key, value, values)
+        self._last = self._now()
+        return 1
+
+    def _to_try(self, name: str) -> list[_Key]:
         """The switches that another alternative may have set and that this one leaves as it finds them: it may set
         them itself, to the same value."""
         if name not in self._calls:
@@ -287,23 +290,6 @@ class SharedState:
             for key in others - own
             if self._holders[key[0]].put is not None and self._concerns(name, key, self._last.get(key, ABSENT))
         ]
-
-    def put_first(self, keys: list[_Key]) -> dict[_Key, object]:
-        """Have these as the setup left them; returns what they were."""
-        values = dict(self._read())
-        for at, key in keys:
-            self._put((at, key), self._values.get((at, key), ABSENT), values)
-        return {key: values.get(key, ABSENT) for key in keys}
-
-    def tried(self, name: str, before: Mapping[_Key, object]) -> None:
-        """The call has ended: note what it set again, and have the rest as it was ``before``."""
-        values = dict(self._read())
-        for key, value in before.items():
-            if _token(values.get(key, ABSENT)) != self._first.get(key, ABSENT):
-                self._sets[name].add(key)
-            else:
-                self._put(key, value, values)
-        self._last = self._now()
 
     def _put(self, key: _Key, value: object, now: Mapping[_Key, object]) -> None:
         put = self._holders[key[0]].put
@@ -361,10 +347,6 @@ def _changed(before: Mapping[_Key, object], after: Mapping[_Key, object]) -> set
     if before == after:
         return set()
     return {key for key in before.keys() | after.keys() if before.get(key, ABSENT) != after.get(key, ABSENT)}
-
-
-def _token(value: object) -> object:
-    return value if value is ABSENT else token(value)
 
 
 # ---- isolation -------------------------------------------------------------------------------------------------------

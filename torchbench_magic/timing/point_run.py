@@ -192,14 +192,14 @@ class PointRun:
         for name, block in zip(self.task.bodies, self.blocks, strict=True):
             isolation.put_back()
             self._tell(f"running the first call of {name}" if name else "running the first call", is_long=True)
-            self.watched.others.before_first(name)
+            self.watched.shared.begin()
             mark = self.compiler.mark()
             if name in self.probes:
                 wall, _ = yield from self.probes[name].recorded()
             else:
                 wall, _ = yield BlockRequest(block, 0, 1)
             self.compiler.first_called(mark)
-            self.watched.others.after_first(name)
+            self.watched.shared.end(name)
             isolation.note_first_call(name)
             first.append(float(wall))
             self.progress.first_calls[name if len(self.blocks) > 1 else ""] = wall / 1e9
@@ -210,7 +210,7 @@ class PointRun:
     def _prepare(self, group: int, threads: int, first: list[float], isolation: Isolation) -> Steps[list[Entry]]:
         """Warm every alternative up at this thread count and size its blocks."""
         plan, watched = self.plan, self.watched
-        before, others = watched.before_block, watched.others
+        before = watched.before_block
         limit = plan.max_run_time / 2 if plan.max_run_time is not None else max(plan.min_run_time, 0.05)
         target = BLOCK_NS if self.wait.device == "cpu" else DEVICE_BLOCK_NS
         entries = []
@@ -221,7 +221,7 @@ class PointRun:
             isolation.begin(key, index, name, threads)
             fixed, loop = overheads(block, self.clocks, self.wait.synchronize)
             made = None
-            others.warming()
+            watched.shared.begin()
             if not group and name in self.probes:
                 first[index], made = yield from self._recorded_again(name, block, first[index])
                 began = self.clocks.wall()
@@ -233,7 +233,7 @@ class PointRun:
             warm = yield from warm_up(block, self.clocks, limit * 1e9, first[index], before, fixed[0], made, most)
             first[index] = max(first[index], warm.call_ns)  # which the recording may have taken too much off
             if not group:
-                self._other_calls[name] += yield from others.warmed(name, block, warm.call_ns)
+                self._other_calls[name] += yield from watched.shared.tried(name, block, warm.call_ns)
             isolation.note_warm_up(key)
             watched.restore()
             # a second call of a block would find what the first one left
@@ -381,7 +381,7 @@ class PointRun:
         self.code.leave()
         if not self.plan.restore:
             self.warnings += in_place(*(self._in_place or self._changed()), self.watched.readers)
-        told = {label for name in self.task.bodies for _, label in self.watched.others.found(name)}
+        told = {label for name in self.task.bodies for _, label in self.watched.changed_for(name)}
         self.warnings += self.watched.not_restored(told)
         if self.isolation is not None:
             self.warnings += self.isolation.doubts(list(self.task.bodies))
@@ -415,7 +415,7 @@ class PointRun:
         """Why later calls were not the work of the first, as `Subject.used_up` has it."""
         found = self.probes[name].finding if name in self.probes else None
         by_probe = ((found.how, found.evidence),) if found is not None and found.voids else ()
-        return (*self.watched.rebound.get(name, ()), *self.watched.others.found(name), *by_probe)
+        return (*self.watched.rebound.get(name, ()), *self.watched.changed_for(name), *by_probe)
 
     def _other_work(self) -> list[Doubt]:
         """What the probes saw that takes no verdict away."""

@@ -26,7 +26,7 @@ from torchbench_magic.process.code import (
 )
 from torchbench_magic.process.contention import Clocks
 from torchbench_magic.process.interrupts import interrupt_of, interrupts_let_through
-from torchbench_magic.process.reach import search, texts_used
+from torchbench_magic.process.reach import search, texts_within
 from torchbench_magic.process.settings import collector
 from torchbench_magic.results import Doubt
 
@@ -39,7 +39,7 @@ from .repeat_probe import Probe
 from .samples import Subject
 from .sweep import Point
 from .task import InputsRead, Task, given_names, unused_inputs
-from .watched_objects import WatchedObjects, others_of, reached_by
+from .watched_objects import WatchedObjects, reached_by
 
 if TYPE_CHECKING:
     from torchbench_magic.counting.count import Job
@@ -116,7 +116,7 @@ class PythonBodies:
             for name, block in zip(task.bodies, blocks, strict=True)
         }
         others = [variant.names for variant in task.variants.values() if variant.names is not None]
-        objects.others = others_of(found, blocks, names, objects.inputs, others)
+        objects.watch(found, blocks, names, others)
         starts = {name: variant.before for name, variant in task.variants.items() if variant.before is not None}
         probes = []
         many = task.plan.number not in (None, 1)  # in a block the calls go on from each other
@@ -246,7 +246,7 @@ def rebound_names(
     imported = {alias.asname or alias.name.split(".")[0] for alias in _imports(tree)}
     module = compile(tree, "<bound>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     said: dict[tuple[str, str], None] = {}
-    mentioned = {*names_used(module), *texts_used(module)}
+    mentioned = {*names_used(module), *texts_within(module)}
     reached = cache(lambda roots: search(roots, mentioned, names).functions)
     everywhere = {name for function in reached(frozenset(inputs)) for name in names_used(function.__code__)}
     for name, later in _looked_up_later(module).items():

@@ -32,6 +32,7 @@ from torchbench_magic.process.static_introspection import ABSENT, has_values, is
 
 from .equality import is_compared_by_value, is_equal
 from .iterators import is_cursor, is_used_up
+from .written_objects import refill
 
 _MOST_OBJECTS, _DEEPEST, _MOST_ITEMS, _FEW = 3_000, 9, 200, 8
 _SAMPLE = 4_096
@@ -445,14 +446,8 @@ def _put(value: Any, kept: Any) -> None:
         value[...] = kept
     elif issubclass(type(value), CellType):
         value.cell_contents = kept[0]
-    elif type(value) in (list, bytearray):
-        value[:] = kept
-        value.append(0)  # makes room to grow, as what grew has: else the next call would have all of it copied
-        value.pop()
-    elif type(value) in _DICTS:
-        kind = OrderedDict if type(value) is OrderedDict else dict  # it keeps its order beside; a counter would add up
-        kind.clear(value)
-        kind.update(value, kept)
     else:
-        value.clear()
-        (value.extend if type(value) is deque else value.update)(kept)
+        refill(value, kept)
+        if type(value) in (list, bytearray):
+            value.append(0)  # makes room to grow, as what grew has: else the next call would have all of it copied
+            value.pop()

@@ -6,8 +6,9 @@ import contextlib
 import operator
 import pickle
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
-from copy import deepcopy
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,199 +28,8 @@ from torchbench_magic.process.static_introspection import (
 from torchbench_magic.results import Doubt
 
 from .equality import is_compared_by_value, is_equal
-
-# ---- sparse_values ---------------------------------------------------------------------------------------------------
-# Values of sparse COO tensors: compared, and put back into the same tensor.
-#
-# ``.data`` of a sparse tensor is another one that only begins with the same indices and values, so what is copied to it
-# does not reach the tensor itself. Names of torch's that are taken here are private: ``_nnz``, ``_indices``,
-# ``_values`` and ``_coalesced_``.
-
-
-def is_coo(tensor: Any) -> bool:
-    """Whether a tensor is kept as a list of places and their values."""
-    import torch
-
-    return bool(tensor.layout is torch.sparse_coo)
-
-
-def hold_equal_entries(one: Any, other: Any) -> bool:
-    """Whether two COO tensors of one shape and dtype keep the same entries in the same order; NaN equals itself."""
-    if one.is_coalesced() != other.is_coalesced() or one._nnz() != other._nnz():
-        return False
-    values, others = one.detach()._values(), other.detach()._values()
-    same = (values == others) | ((values != values) & (others != others))
-    return bool((one.detach()._indices() == other.detach()._indices()).all()) and bool(same.all())
-
-
-def put_entries(tensor: Any, copy: Any) -> None:
-    """Have a tensor keep the entries of its copy: in the same memory, where it has as many of them.
-
-    The tensor's in-place version may count this.
-    """
-    import torch
-
-    with torch.no_grad():
-        inside = tensor.detach()
-        if inside._nnz() == copy._nnz() and inside._values().shape == copy._values().shape:
-            inside._indices().copy_(copy._indices())
-            inside._values().copy_(copy._values())
-        else:
-            tensor.copy_(copy)
-        tensor._coalesced_(copy.is_coalesced())
-
-
-# ---- array_copies ----------------------------------------------------------------------------------------------------
-# Copies of the numpy arrays, frames and images that timed code reaches, from which they are put back in place.
-#
-# Nobody counts their changes, so values are compared after the first calls and after the last block; those that were
-# found changed are put back before each block from then on.
-
-
-@dataclass
-class _KeptArray:
-    label: str
-    value: Any
-    copy: Any
-    is_changed: bool = False
-
-    def is_same(self) -> bool:
-        return _same(self.value, self.copy)
-
-    def put(self) -> None:
-        """ValueError where it has another shape or dtype, or is read-only."""
-        if self.value.shape != self.copy.shape or self.value.dtype != self.copy.dtype:
-            raise ValueError(f"{self.label} has another shape or dtype")
-        self.value[...] = self.copy
-
-
-class _KeptFrame(_KeptArray):
-    """Of an object of a library that has values and keeps them in its attributes, as those of pandas do: it gets those
-    of a copy, whatever shape it has now."""
-
-    def is_same(self) -> bool:
-        return is_equal(self.value, self.copy)
-
-    def put(self) -> None:
-        attributes = vars(deepcopy(self.copy))
-        vars(self.value).clear()
-        vars(self.value).update(attributes)
-
-
-def _kept(label: str, value: Any) -> _KeptArray | None:
-    """A copy of what has values; None of what has none, or cannot be copied."""
-    kind = type(value)
-    if kind is np.ndarray:
-        return _KeptArray(label, value, value.copy())
-    if is_users_class(kind) or not is_compared_by_value(kind) or type(dict_of(value)) is not dict:
-        return None
-    with contextlib.suppress(Exception):  # whatever its library says
-        return _KeptFrame(label, value, deepcopy(value))
-    return None
-
-
-class ArrayCopies:
-    """The values of arrays, frames and images as they are now.
-
-    Args:
-        roots: (label, object); those that are such are kept, each once.
-
-    Attributes:
-        late: labels of those that were found changed only at the end.
-        unrestored: labels of those that changed and cannot be written to: another shape, or read-only.
-    """
-
-    def __init__(self, roots: Iterable[tuple[str, Any]]) -> None:
-        self.late: list[str] = []
-        self.unrestored: list[str] = []
-        once = {id(value): (label, value) for label, value in reversed([*roots])}
-        self._kept = [kept for one in once.values() if (kept := _kept(*one)) is not None]
-
-    def restore(self) -> None:
-        """Put back those that are known to change."""
-        for kept in self._kept:
-            if kept.is_changed:
-                self._put(kept)
-
-    def restore_all(self, *, is_last: bool = False) -> None:
-        """Put back all that changed."""
-        self.restore()
-        for kept in self._kept:
-            if not kept.is_changed and not kept.is_same():
-                kept.is_changed = True
-                self._put(kept)
-                if is_last and kept.label not in self.unrestored:
-                    self.late.append(kept.label)
-
-    def changed(self) -> dict[str, tuple[Any, Any]]:
-        """Label -> (before, now) of those that are not as they were."""
-        return {kept.label: (kept.copy, kept.value) for kept in self._kept if not kept.is_same()}
-
-    def _put(self, kept: _KeptArray) -> None:
-        try:
-            kept.put()
-        except ValueError:  # numpy's own for what is read-only
-            if not kept.is_same() and kept.label not in self.unrestored:
-                self.unrestored.append(kept.label)
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Whether two arrays hold the same bytes: objects in them by identity, NaN equals itself."""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    if one.dtype.hasobject:
-        return all(a is b for a, b in zip(one.ravel().tolist(), other.ravel().tolist(), strict=True))
-    equal = one == other
-    return bool((equal | ((one != one) & (other != other))).all()) if one.dtype.names is None else bool(equal.all())
-
-
-# ---- generator_copies ------------------------------------------------------------------------------------------------
-# Copies of the states of random generators that timed code reaches by its own variables, such as ``torch.Generator()``
-# and ``numpy.random.default_rng()``. Those that a whole process draws from are of its settings, and not looked at here.
-
-
-@dataclass
-class _KeptGenerator:
-    read: Callable[[], Any]
-    put: Callable[[Any], object]
-    state: Any
-    has_drawn: bool = False
-
-    @property
-    def is_as_it_was(self) -> bool:
-        return _bytes(self.read()) == _bytes(self.state)
-
-
-class GeneratorCopies:
-    """The states of generators as they are now.
-
-    Args:
-        roots: (label, object); those that are generators are kept, each once.
-    """
-
-    def __init__(self, roots: Iterable[tuple[str, Any]]) -> None:
-        found = {id(value): value for _, value in roots}
-        pairs = [pair for value in found.values() if (pair := generator_state(value)) is not None]
-        self._kept = [_KeptGenerator(read, put, read()) for read, put in pairs]
-
-    def restore_all(self) -> None:
-        """Put back those that were drawn from. Not before each block: code whose time depends on the numbers would be
-        timed on a single draw."""
-        for kept in self._kept:
-            if not kept.is_as_it_was:
-                kept.has_drawn = True
-                kept.put(kept.state)
-
-    @property
-    def have_drawn(self) -> bool:
-        """Whether one of them was found drawn from."""
-        return any(kept.has_drawn for kept in self._kept)
-
-
-def _bytes(state: Any) -> bytes:
-    """A state so that two can be compared: some are dicts with arrays in them."""
-    return bytes(state.numpy()) if hasattr(state, "numpy") else pickle.dumps(state)
-
+from .iterators import at_end, rewinder, second_copy
+from .written_objects import WrittenObjects, refill
 
 # ---- held_state ------------------------------------------------------------------------------------------------------
 # The state that timed code reaches: tensors, and the dicts and lists in which modules and optimizers keep it.
@@ -371,28 +181,160 @@ def _class_of(module: str, name: str) -> Any:
 
 # ---- state_copies ----------------------------------------------------------------------------------------------------
 # Copies of the state that timed code reaches, from which it is put back in place: values, gradients, their holders,
-# whether modules train.
+# whether modules train, random generators in variables (those of the whole process are of its settings).
 #
 # The copy goes back into the same tensor and the same dict: another buffer can differ in speed by up to 11 %, and what
 # the user's names and the optimizer refer to stays what it was. Whether a tensor changed is told by its in-place
 # version where the code's operations count it; some do not (running statistics of a batch norm, state of a fused
-# optimizer, whatever goes through ``.data``): these are found by comparing values, where there is time for it.
+# optimizer, whatever goes through ``.data``), and nobody counts the changes of arrays: values are compared after the
+# first calls and after the last block, and what was found changed is put back before each block from then on.
 
 
 @dataclass
-class _KeptTensor:
-    """One tensor as it was: ``data`` shares its memory (None: it has no shape yet), ``copy`` holds its values."""
+class _Kept:
+    """An array as it was.
+
+    Attributes:
+        is_changed: its values were found changed.
+    """
 
     label: str
-    tensor: Any
-    data: Any
+    value: Any
     copy: Any
-    at: int
-    version: int
-    has_grad: bool
-    requires_grad: bool
-    grad: Any = None
-    is_uncounted: bool = False
+    is_changed: bool = False
+
+    def is_same(self) -> bool:
+        return _hold_same_bytes(self.value, self.copy)
+
+    def is_counted(self) -> bool:
+        """Whether a change was counted since it was put back."""
+        return False
+
+    def put_object(self) -> None:
+        """What it is, beside its values."""
+
+    def put(self) -> None:
+        """ValueError or RuntimeError where it has another shape or dtype, or cannot be written to."""
+        if self.value.shape != self.copy.shape or self.value.dtype != self.copy.dtype:
+            raise ValueError(f"{self.label} has another shape or dtype")
+        self.value[...] = self.copy
+
+
+class _KeptFrame(_Kept):
+    """Of an object of a library that has values and keeps them in its attributes, as those of pandas do: it gets those
+    of a copy, whatever shape it has now."""
+
+    def is_same(self) -> bool:
+        return is_equal(self.value, self.copy)
+
+    def put(self) -> None:
+        attributes = vars(deepcopy(self.copy))
+        vars(self.value).clear()
+        vars(self.value).update(attributes)
+
+
+class _KeptTensor(_Kept):
+    """``data`` shares its memory (None: it has no shape yet), ``copy`` holds its values (None: it has none)."""
+
+    def __init__(self, label: str, tensor: Any) -> None:
+        super().__init__(label, tensor, asked(_copy, tensor, otherwise=None))
+        self.data = None if elements(tensor) is None else asked(tensor.detach, otherwise=None)
+        self._at, self._version, self._requires_grad = _address(tensor), version(tensor), tensor.requires_grad
+        self.has_grad = tensor.is_leaf and tensor.requires_grad
+        self.grad = tensor.grad if self.has_grad else None
+
+    def is_same(self) -> bool:
+        import torch
+
+        if self.copy is not None and self.value.layout is torch.sparse_coo:  # which has no ``==``
+            return not self.is_counted()
+        return self.copy is None or hold_equal_values(self.value, self.copy)
+
+    def is_counted(self) -> bool:
+        return version(self.value) != self._version
+
+    def put_object(self) -> None:
+        """The memory, the gradient and the flag, where code gave it others."""
+        tensor = self.value
+        if (data := self.data) is not None:
+            is_other = _address(tensor) != self._at or shape_of(tensor) != shape_of(data)
+            if is_other or tensor.dtype != data.dtype:
+                tensor.data = data
+        if tensor.requires_grad is not self._requires_grad and tensor.is_leaf:
+            tensor.requires_grad_(self._requires_grad)
+        if self.has_grad and tensor.grad is not self.grad:
+            tensor.grad = self.grad
+
+    def put(self) -> None:
+        import torch
+
+        tensor = self.value
+        try:
+            if self.copy is None or tensor.layout is torch.sparse_coo:  # the ``.data`` of which is another tensor
+                raise RuntimeError(f"{self.label} cannot be written to")
+            if tensor.is_inference():
+                with torch.inference_mode():
+                    _once(tensor).copy_(_once(self.copy))
+            else:
+                with torch.no_grad():  # through .data: the version counts only what the code changes
+                    _once(tensor.data).copy_(_once(self.copy))
+        finally:
+            self._version = version(tensor)
+
+
+def _kept(label: str, value: Any) -> _Kept | None:
+    """A copy of an array, a frame or an image; None of whatever else, and of what cannot be copied."""
+    kind = type(value)
+    if kind is np.ndarray:
+        return _Kept(label, value, value.copy())
+    if is_users_class(kind) or not is_compared_by_value(kind) or type(dict_of(value)) is not dict:
+        return None
+    with contextlib.suppress(Exception):  # whatever its library says
+        return _KeptFrame(label, value, deepcopy(value))
+    return None
+
+
+_FEW = 10_000
+"""Items of a container that are compared before each block: to compare 10 million takes 0.2 s."""
+
+
+class _KeptItems(_Kept):
+    """A container from which items may be taken, or which may get another order. One that only grew, or holds new
+    results, may be a log and is left alone. In a large one another order is looked for where all is compared, and from
+    then on taken for granted.
+
+    Attributes:
+        is_taken_from: that was found.
+    """
+
+    is_taken_from = False
+
+    def is_same(self) -> bool:
+        """No ``==`` of the items' own is asked."""
+        one, other = self.value, self.copy
+        if len(one) != len(other) or not isinstance(one, (list, deque)):
+            return len(one) >= len(other)
+        if all(map(operator.is_, one, other)):
+            return True
+        ids, others = (np.sort(np.fromiter(map(id, each), np.uint64)) for each in (one, other))
+        return not np.array_equal(ids, others)
+
+    def is_counted(self) -> bool:
+        if len(self.value) >= len(self.copy):
+            self.is_changed = len(self.value) <= _FEW and not self.is_same()
+        return len(self.value) < len(self.copy) or self.is_changed
+
+    def put(self) -> None:
+        if len(self.value) <= len(self.copy):
+            self.is_taken_from = True
+            refill(self.value, self.copy)
+
+
+def container_of(value: Any) -> Any:
+    """A container that can be filled again: itself, or the one within a queue of the standard library."""
+    if type(value).__module__ == "queue" and type(value).__name__ in ("Queue", "LifoQueue", "PriorityQueue"):
+        return value.queue
+    return value if type(value) in (list, dict, set, deque, bytearray) else None
 
 
 @dataclass
@@ -400,42 +342,75 @@ class StateCopies:
     """The state as it is now; `restore` puts it back.
 
     Attributes:
-        late: labels of the tensors that were seen to change only by `restore_all` at the end, after blocks that had
-            found them changed.
-        unrestored: labels of those that changed and cannot be written to, with their values.
+        late: labels of what was seen to change only by `restore_all` at the end, after blocks that had found it
+            changed.
+        unrestored: labels of what changed and cannot be written to, with its values.
+        have_drawn: a random generator of the code's own was drawn from when all was put back.
+        written: what the code writes into objects; of it ``rewritten`` is put back before each block, the rest at the
+            end: what only the first call writes is a memo, as a rule.
+        copied: names of the iterators that are put back.
     """
 
     held: HeldState
     late: list[str] = field(default_factory=list)
     unrestored: list[str] = field(default_factory=list)
+    have_drawn: bool = False
+    written: Sequence[WrittenObjects] = ()
+    rewritten: Collection[str] = ()
+    copied: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        self._kept: list[_KeptTensor] = []
-        grads: list[tuple[str, Any]] = []
-        for label, tensor in self.held.tensors.values():
-            self._keep(label, tensor)
-            if self._kept[-1].grad is not None:
-                grads.append((f"{label}.grad", self._kept[-1].grad))
-        for label, grad in grads:
-            if id(grad) not in self.held.tensors:
-                self._keep(label, grad)
+        self._tensors = [_KeptTensor(*pair) for pair in self.held.tensors.values()]
+        grads = [(f"{kept.label}.grad", kept.grad) for kept in self._tensors if kept.grad is not None]
+        self._tensors += [_KeptTensor(*pair) for pair in grads if id(pair[1]) not in self.held.tensors]
         self._holders = [(held, held.copy()) for _, held in self.held.holders.values()]
         self._modes = [(inside, inside["training"]) for inside in self.held.modes.values()]
-        self._arrays = ArrayCopies(self.held.roots)
-        self._generators = GeneratorCopies(self.held.roots)
+        once = {id(value): (label, value) for label, value in reversed(self.held.roots)}
+        arrays = (kept for pair in once.values() if (kept := _kept(*pair)) is not None)
+        self._kept: list[_Kept] = [*self._tensors, *arrays]
+        self._containers: list[_KeptItems] = []
+        generators = (generator_state(value) for _, value in self.held.roots)
+        self._generators = [(*pair, pair[0]()) for pair in generators if pair is not None]
+        self._iterators: list[tuple[dict[str, Any], str, Callable[[], Any]]] = []
+        self._files: list[Callable[[], object]] = []
 
-    def _keep(self, label: str, tensor: Any) -> None:
-        has_grad = tensor.is_leaf and tensor.requires_grad
-        data = None if elements(tensor) is None else asked(tensor.detach, otherwise=None)
-        kept = _KeptTensor(
-            label, tensor, data, asked(_copy, tensor, otherwise=None), _address(tensor), version(tensor), has_grad,
-            tensor.requires_grad,
-        )  # fmt: skip
-        kept.grad = tensor.grad if has_grad else None
-        self._kept.append(kept)
+    def keep_items(self, names: Iterable[str], *namespaces: dict[str, Any]) -> None:
+        """Put back, too, what is taken from iterators that can be copied, files that are only read, and containers, of
+        these names in the namespaces: the run's own names, and those of alternatives that have others.
+
+        An iterator is not put back, it is replaced, from the start: the user's stays as it is. Items of containers are
+        not copied.
+        """
+        read = [(namespace, n, namespace[n]) for namespace in namespaces for n in names if n in namespace]
+        self._iterators = [(space, n, make) for space, n, v in read if (make := second_copy(v)) is not None]
+        self.copied = frozenset(name for _, name, _ in self._iterators)
+        files = {id(v): rewinder(v) for _, _, v in read if at_end(v) is not None}
+        self._files = [back for back in files.values() if back is not None]
+        held = {id(c): (n, c) for _, n, v in read if (c := container_of(v)) is not None}
+        self._containers = [_KeptItems(name, value, copy(value)) for name, value in held.values()]
+        self._kept += self._containers
+        self._restore_streams()
+
+    @property
+    def takes_items(self) -> bool:
+        """Whether it reads iterators or files, or takes items from containers, which a call would use up."""
+        return bool(self._iterators or self._files or any(one.is_taken_from for one in self._containers))
 
     def restore(self) -> None:
         """Put back what is known to have changed: outside the clocks, before each block."""
+        self._restore_objects()
+        for written in self.written:
+            if self.rewritten:
+                written.put_back(self.rewritten)
+        self._restore_streams()
+
+    def _restore_streams(self) -> None:
+        for namespace, name, make in self._iterators:
+            namespace[name] = make()
+        for back in self._files:
+            back()
+
+    def _restore_objects(self) -> None:
         import torch
 
         with torch.no_grad():
@@ -445,82 +420,78 @@ class StateCopies:
             for inside, mode in self._modes:
                 inside["training"] = mode
             for kept in self._kept:
-                self._put_object(kept)
-                if kept.is_uncounted or version(kept.tensor) != kept.version:
-                    self._put_values(kept)
-        self._arrays.restore()
+                kept.put_object()
+                if kept.is_changed or kept.is_counted():
+                    self._put(kept)
 
     def restore_all(self, *, is_last: bool = False) -> None:
-        """The same, and compare the values of the rest: those found changed are put back from now on."""
-        self.restore()
+        """After the first calls and the last block: whatever changed. The values of all are compared, and those found
+        changed are put back from now on. An interrupt does not leave half of it."""
+        try:
+            self._restore_compared(is_last=is_last)
+        except KeyboardInterrupt:
+            self._restore_compared(is_last=is_last)
+            raise
+        finally:
+            for written in self.written:
+                if is_last or self.rewritten:
+                    written.put_back(None if is_last else self.rewritten)
+            self._restore_streams()
+
+    def _restore_compared(self, *, is_last: bool) -> None:
+        """Generators too, and not before each block: code whose time depends on the numbers would be timed on a single
+        draw."""
+        self._restore_objects()
         for kept in self._kept:
-            if not kept.is_uncounted and kept.copy is not None and not hold_equal_values(kept.tensor, kept.copy):
-                kept.is_uncounted = True
+            if not kept.is_changed and not kept.is_same():
+                kept.is_changed = True
+                self._put(kept)
                 if is_last and kept.label not in self.unrestored:
                     self.late.append(kept.label)
-                self._put_values(kept)
-        self._generators.restore_all()
-        self._arrays.restore_all(is_last=is_last)
-        if is_last:
-            self.late += [label for label in self._arrays.late if label not in self.late]
-        self.unrestored += [label for label in self._arrays.unrestored if label not in self.unrestored]
+        for read, put, state in self._generators:
+            if _bytes(read()) != _bytes(state):
+                self.have_drawn = True
+                put(state)
 
     @property
     def shapeless(self) -> frozenset[str]:
         """Labels of tensors that had no shape at first."""
-        return frozenset(kept.label for kept in self._kept if kept.data is None)
-
-    @property
-    def have_drawn(self) -> bool:
-        """Whether a random generator of the code's own was drawn from when all was put back."""
-        return self._generators.have_drawn
+        return frozenset(kept.label for kept in self._tensors if kept.data is None)
 
     def changed(self) -> dict[str, tuple[Any, Any]]:
         """Label -> (before, now) of the tensors, gradients and arrays that are not as they were; None where there was
         none. ``now`` is the object itself, ``before`` its copy."""
-        found = self._arrays.changed()
-        for kept in self._kept:
-            if kept.copy is not None and not hold_equal_values(kept.tensor, kept.copy):
-                found[kept.label] = (kept.copy, kept.tensor)
-            if kept.has_grad and kept.tensor.grad is not kept.grad:
-                found[f"{kept.label}.grad"] = (kept.grad, kept.tensor.grad)
+        found = {
+            kept.label: (kept.copy, kept.value)
+            for kept in self._kept
+            if not isinstance(kept, _KeptItems) and not kept.is_same()
+        }
+        for kept in self._tensors:
+            if kept.has_grad and kept.value.grad is not kept.grad:
+                found[f"{kept.label}.grad"] = (kept.grad, kept.value.grad)
         return found
 
-    def _put_object(self, kept: _KeptTensor) -> None:
-        """The memory, the gradient and the flag of a tensor, where code gave it others."""
-        tensor = kept.tensor
-        if (data := kept.data) is not None:
-            is_other = _address(tensor) != kept.at or shape_of(tensor) != shape_of(data)
-            if is_other or tensor.dtype != data.dtype:
-                tensor.data = data
-        if tensor.requires_grad is not kept.requires_grad and tensor.is_leaf:
-            tensor.requires_grad_(kept.requires_grad)
-        if kept.has_grad and tensor.grad is not kept.grad:
-            tensor.grad = kept.grad
-
-    def _put_values(self, kept: _KeptTensor) -> None:
-        import torch
-
-        if kept.copy is None:
-            self._unrestored(kept)
-            return
+    def _put(self, kept: _Kept) -> None:
         try:
-            if is_coo(kept.copy):
-                put_entries(kept.tensor, kept.copy)
-            elif kept.tensor.is_inference():
-                with torch.inference_mode():
-                    _once(kept.tensor).copy_(_once(kept.copy))
-            else:
-                with torch.no_grad():  # through .data: the version counts only what the code changes
-                    _once(kept.tensor.data).copy_(_once(kept.copy))
-        except RuntimeError:  # memory that several elements share, or a kind of tensor that is not written to
-            self._unrestored(kept)
-        kept.version = version(kept.tensor)
+            kept.put()
+        except (RuntimeError, ValueError):  # read-only, memory that several elements share, a kind of tensor
+            if kept.label not in self.unrestored:
+                self.unrestored.append(kept.label)
 
-    def _unrestored(self, kept: _KeptTensor) -> None:
-        if kept.label not in self.unrestored:
-            self.unrestored.append(kept.label)
-        kept.version = version(kept.tensor)
+
+def _hold_same_bytes(one: Any, other: Any) -> bool:
+    """Whether two arrays hold the same bytes: objects in them by identity, NaN equals itself."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if one.dtype.hasobject:
+        return all(a is b for a, b in zip(one.ravel().tolist(), other.ravel().tolist(), strict=True))
+    equal = one == other
+    return bool((equal | ((one != one) & (other != other))).all()) if one.dtype.names is None else bool(equal.all())
+
+
+def _bytes(state: Any) -> bytes:
+    """A generator's state so that two can be compared: some are dicts with arrays in them."""
+    return bytes(state.numpy()) if hasattr(state, "numpy") else pickle.dumps(state)
 
 
 def version(tensor: Any) -> int:
@@ -539,8 +510,6 @@ def _hold_equal_values(one: Any, other: Any) -> bool:
 
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
-    if is_coo(one) and is_coo(other):
-        return hold_equal_entries(one, other)
     one, other = one.detach(), other.detach()
     if one.layout is torch.strided and _once(one).shape == _once(other).shape:
         one, other = _once(one), _once(other)

@@ -61,8 +61,8 @@ _FAILED = {
     "read": ("`{0}` was read to its end{1}", "Open it in the code"),
     "empty": ("`{0}` was emptied{1} and has no items left", "Fill it in the code"),
     "graph": (
-        "The graph of `{0}` was used up by its first backward pass, and setup runs only once",
-        "Give `retain_graph=True`, or time forward and backward together",
+        "The graph was used up by its first backward pass",
+        "Give `retain_graph=True`, or, if setup made it, time forward and backward together",
     ),
 }
 """How something is used up -> what to say under the exception of a call that needs it, and what to do."""

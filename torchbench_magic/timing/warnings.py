@@ -117,7 +117,7 @@ def _why(made: Comparison, void: Void) -> str:
     if void.cause == "few-processes":
         return f"{low:.0f} processes with a usable ratio are too few, at least {high:.0f} are needed."
     if void.cause == "few-rounds":
-        return _few_rounds(made, void)
+        return f"{low:.0f} round{' is' if low == 1 else 's are'} too few, at least {high:.0f} are needed."
     if void.cause != "unsteady":
         return f"{CAUSES[void.cause].said}."
     if high > 1.005 * low:
@@ -128,27 +128,6 @@ def _why(made: Comparison, void: Void) -> str:
             " machine conditions changed."
         )
     return "other processes delayed many rounds, and the remaining rounds give a different verdict."
-
-
-LONG_BLOCK = 10.0
-"""From so many times the other's length on a block is said to be what took the time of the rounds."""
-
-
-def _few_rounds(made: Comparison, void: Void) -> str:
-    """That the rounds are too few, and whose blocks took the time."""
-    base = made.base_row(void.row)
-    text = f"{void.low:.0f} round{' is' if void.low == 1 else 's are'} too few, at least {void.high:.0f} are needed"
-    if base is None:
-        return f"{text}."
-    blocks = made.samples.groupby("measurement")[["wall", "number"]].median()
-    wall = {row: float(blocks["wall"].get(row, math.nan)) for row in (void.row, base)}
-    slow, fast = (void.row, base) if wall[void.row] > wall[base] else (base, void.row)
-    if not wall[slow] > LONG_BLOCK * wall[fast]:
-        return f"{text}."
-    calls = int(blocks["number"][slow])
-    of = f"{calls} call{'' if calls == 1 else 's'}"
-    took = f"One block of {row_name(made, slow)} ({of}) took {units.seconds_text(wall[slow])}"
-    return f"{text}. {took}, far longer than a block of {row_name(made, fast)}."
 
 
 def _waits(name: str) -> str:
@@ -186,8 +165,6 @@ def medians_apart(made: Comparison) -> Iterator[Doubt]:
     yield Doubt("medians", text, "", {"quotients": {i: q for i, (_, q, _, _) in found.items()}})
 
 
-_NAMED = 4
-"""Rows that one sentence names."""
 SLOW, RARE, MATTERS = 2.0, 0.45, 1.25
 """A block is slow from so many times its median on; the median is of the others up to that share; and they matter where
 the mean (beside that of the baseline) is so many times what the median says."""
@@ -199,39 +176,31 @@ def slow_calls(made: Comparison) -> Iterator[Doubt]:
     """Where the mean says another thing than the median, by the code's own doing: a cache that is filled now and then,
     a list that grows. Few blocks have such a call, and no median sees them."""
     excess = {i: _mean_over_median(made, i) for i in range(len(made.subjects))}
-    of_base: dict[int, list[tuple[int, float]]] = {}  # one doubt for all that are compared with it
+    is_speed = are_speeds(row["verdict"] for row in made._rows)  # as the column of the table
+    found: dict[int, list[tuple[int, float]]] = {}  # row with the long calls -> rows that they concern, with the factor
     for i, ratio in enumerate(row["ratio"] for row in made._rows):
         base = made.base_row(i)
         if base is None and excess[i] > MATTERS:
             text = f"The mean of {row_name(made, i)} is {units.number(excess[i], digits=2)} times its median"
-            yield _of_slow_calls(f"{text}: some calls take", i)
+            yield _of_slow_calls(f"{text}: some calls take", [i])
         if base is None or base == i or i in made.unpaired or i in made.voids or not ratio > 0:
             continue
         factor = excess[i] / excess[base]
         if max(factor, 1 / factor) > MATTERS:
-            if factor > 1:
-                yield _of_slow_calls(_by_means(made, [(i, ratio * factor)], base, i), i)
-            else:
-                of_base.setdefault(base, []).append((i, ratio * factor))
-    for base, found in of_base.items():
-        yield _of_slow_calls(_by_means(made, found, base, base), *(i for i, _ in found))
+            by_means = 1 / (ratio * factor) if is_speed else ratio * factor
+            found.setdefault(i if factor > 1 else base, []).append((i, by_means))
+    for slow, concerned in found.items():
+        (i, times), others = concerned[0], len(concerned) - 1
+        base = made.base_row(i)
+        said = f"{'is' if is_speed else 'takes'} {units.number(times)} times as {'fast' if is_speed else 'long'} as"
+        text = f"By the mean `{row_name(made, i)}` {said} `{row_name(made, base) if base is not None else ''}`"
+        more = f" ({others} more likewise)" if others else ""
+        yield _of_slow_calls(f"{text}{more}: some calls of `{row_name(made, slow)}` take", [i for i, _ in concerned])
 
 
-def _by_means(made: Comparison, found: Sequence[tuple[int, float]], base: int, slow: int) -> str:
-    """What the means say of these rows, each with its factor, beside their baseline; ``slow`` has the long calls."""
-    is_speed = are_speeds(row["verdict"] for row in made._rows)  # as the column of the table
-    (first, factor), *others = [(i, 1 / times if is_speed else times) for i, times in found]
-    rest = [f"`{row_name(made, i)}` {units.number(times)} times" for i, times in others[: _NAMED - 1]]
-    rest += [f"{len(found) - _NAMED} more likewise"] if len(found) > _NAMED else []
-    said = "is {} times as fast as" if is_speed else "takes {} times as long as"
-    text = f"By the mean `{row_name(made, first)}` {said.format(units.number(factor))}"
-    text = ", ".join([f"{text} `{row_name(made, base)}`", *rest])
-    return f"{text}: some calls of `{row_name(made, slow)}` take"
-
-
-def _of_slow_calls(text: str, *rows: int) -> Doubt:
+def _of_slow_calls(text: str, rows: list[int]) -> Doubt:
     text += " far longer, which a median does not show."
-    facts = {"rows": list(rows), "name": str(rows[0])}
+    facts = {"rows": rows, "name": str(rows[0])}
     return Doubt("slow-calls", text, "If they matter, use `mean` in `.frame`.", facts)
 
 

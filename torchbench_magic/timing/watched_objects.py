@@ -4,112 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import FunctionType, MappingProxyType
+from types import FunctionType
 from typing import Any
 
 from torchbench_magic.process.machine import cache_flusher
-from torchbench_magic.process.reach import Found, ReachedObject, own_attributes, search, texts_used
+from torchbench_magic.process.reach import Found, own_attributes, search, texts_within
 from torchbench_magic.process.static_introspection import is_module
 from torchbench_magic.results import Doubt
 
-from .blocks import Block, BlockRequest, Steps, Timeable
-from .changes import InputCopies, Streams, Supplies, TensorVersions
-from .isolation import SharedState, SwitchScope, scope_of
+from .blocks import Block
+from .changes import Supplies, TensorVersions
+from .isolation import SharedState, scopes_of
 from .iterators import TakenItems, is_cursor, is_used_up
 from .plan import Plan
-from .restore import not_restored
+from .restore import StateCopies, not_restored
 from .written_objects import WrittenObjects
-
-LONG_NS = 5e9
-"""A call above it is not made once more only to look."""
-
-
-class Others:
-    """What alternatives of one run may change for each other.
-
-    Args:
-        reads: alternative -> what it reaches.
-        scopes: alternative -> where it may set a switch.
-
-    Attributes:
-        before: alternative -> labels of the iterators that it reads by name and that were used up before.
-    """
-
-    def __init__(
-        self,
-        reads: Mapping[str, Mapping[int, ReachedObject]] = MappingProxyType({}),
-        scopes: Mapping[str, SwitchScope] = MappingProxyType({}),
-    ) -> None:
-        self._switches = SharedState(scopes if len(scopes) > 1 else {})
-        used_up = {
-            name: [
-                one.label
-                for one in found.values()
-                if one.direct and is_used_up(one.value) and not is_cursor(one.value)
-            ]
-            for name, found in reads.items()
-        }
-        self.before: Mapping[str, Collection[str]] = used_up
-
-    def before_first(self, name: str) -> None:
-        """The first call of an alternative begins."""
-        self._switches.begin()
-
-    def after_first(self, name: str) -> None:
-        """It has ended."""
-        self._switches.end(name)
-
-    def warming(self) -> None:
-        """The warm-up of an alternative begins."""
-        self._switches.begin()
-
-    def warmed(self, name: str, block: Timeable, call_ns: float) -> Steps[int]:
-        """It has ended: call the alternative once with the switches as setup left them that it may set itself; the
-        calls made."""
-        self._switches.end(name)
-        keys = self._switches.to_try(name)
-        if not keys or call_ns > LONG_NS:
-            return 0
-        before = self._switches.put_first(keys)
-        yield BlockRequest(block, 0, 1, is_tried=True)
-        self._switches.tried(name, before)
-        return 1
-
-    def found(self, name: str) -> tuple[tuple[str, str], ...]:
-        """(how, label) as `Subject.used_up` has it: an iterator used up "before", a switch, "shared" or "global", as
-        another alternative had set it."""
-        before = [("before", label) for label in self.before.get(name, ())]
-        return (*before, *self._switches.inherited(name))
 
 
 def reached_by(block: Block, namespace: dict[str, Any]) -> Found:
     """What the code of a block reaches."""
-    return search(block.inputs, {*block.names, *texts_used(block.replicas[0].__code__)}, namespace)
-
-
-def others_of(
-    found: Mapping[str, Found],
-    blocks: Sequence[Block],
-    namespace: dict[str, Any],
-    inputs: InputCopies | None,
-    others: Iterable[dict[str, Any]] = (),
-) -> Others:
-    """What watches these blocks over ``namespace``; iterators, files and containers join the ``inputs`` that are put
-    back, in ``others`` too: the names of blocks that have their own.
-
-    Args:
-        found: alternative -> as `reached_by` has it.
-    """
-    by_name = dict(zip(found, blocks, strict=True))
-    if inputs is not None:
-        read = {name for block in blocks for name in block.inputs}
-        inputs.streams = Streams(read - {name for block in blocks for name in block.kept}, namespace, *others)
-    scopes = {
-        name: scope_of(found[name], [block.replicas[0].__code__], block.names, namespace)
-        for name, block in by_name.items()
-    }
-    reads = {name: one.items for name, one in found.items()}
-    return Others(reads, scopes)
+    return search(block.inputs, {*block.names, *texts_within(block.replicas[0].__code__)}, namespace)
 
 
 class WatchedObjects:
@@ -124,8 +38,10 @@ class WatchedObjects:
         versions: in-place versions of the tensors.
         supplies: what calls may use up.
         inputs: what is put back with ``plan.restore``; None without.
-        others: what alternatives change for each other. Set by whoever knows the blocks.
+        shared: what alternatives change for each other, as `watch` has it.
+        used_up: alternative -> labels of the iterators that it reads by name and that were used up before, likewise.
         readers: variable -> the alternatives that may read it, likewise; of one that is not there nobody knows.
+            Set by whoever knows the blocks.
         rebound: alternative -> as `rebound_names` and `shadowed_names`, likewise.
     """
 
@@ -142,17 +58,47 @@ class WatchedObjects:
         held = [(one.label, one.value) for one in found.items.values()]
         self.versions = TensorVersions(used, names, functions, held)
         self._taken = TakenItems(found.items.values())
-        self.supplies = Supplies(held, self.versions.held.tensors.values())
-        self.inputs = InputCopies(self.versions.held) if plan.restore else None
+        self.supplies = Supplies(held)
+        self.inputs = StateCopies(self.versions.held) if plan.restore else None
         self._written: WrittenObjects | None = None
         if plan.restore:  # what the modules of libraries note for themselves is theirs
             own = lambda value: not is_module(value) or own_attributes(value) is not None
             items = {at: one for at, one in found.items.items() if own(one.value)}
             self._written = WrittenObjects(replace(found, items=items), self.versions.held.holders.keys())
-        self.others = Others()
+        self.shared = SharedState({})
+        self.used_up: Mapping[str, Collection[str]] = {}
         self.readers: Mapping[str, Collection[str]] = {}
         self.rebound: Mapping[str, tuple[tuple[str, str], ...]] = {}
         self._flush = cache_flusher() if plan.cold else None
+
+    def watch(
+        self,
+        found: Mapping[str, Found],
+        blocks: Sequence[Block],
+        namespace: dict[str, Any],
+        others: Iterable[dict[str, Any]] = (),
+    ) -> None:
+        """Watch what these blocks over ``namespace`` change for each other; iterators, files and containers that they
+        read join what is put back, in ``others`` too: the names of blocks that have their own.
+
+        Args:
+            found: alternative -> as `reached_by` has it.
+        """
+        if self.inputs is not None:
+            read = {name for block in blocks for name in block.inputs}
+            self.inputs.keep_items(read - {name for block in blocks for name in block.kept}, namespace, *others)
+        self.shared = SharedState(scopes_of(found, blocks, namespace) if len(found) > 1 else {})
+        direct = {name: [one for one in each.items.values() if one.direct] for name, each in found.items()}
+        self.used_up = {
+            name: [one.label for one in read_by if is_used_up(one.value) and not is_cursor(one.value)]
+            for name, read_by in direct.items()
+        }
+
+    def changed_for(self, name: str) -> tuple[tuple[str, str], ...]:
+        """(how, label) as `Subject.used_up` has it: an iterator used up "before", a switch, "shared" or "global", as
+        another alternative had set it."""
+        before = [("before", label) for label in self.used_up.get(name, ())]
+        return (*before, *self.shared.inherited(name))
 
     @property
     def before_block(self) -> Callable[[], None] | None:
@@ -169,7 +115,7 @@ class WatchedObjects:
         taken = self._taken.doubts(told, restore=self.inputs is not None)
         if self.inputs is None or self._written is None:
             return taken
-        state = self.inputs.state
+        state = self.inputs
         labels = [*state.unrestored, *self._written.names_changed()]
         return taken + not_restored([label for label in labels if label not in told], state.late, state.shapeless)
 

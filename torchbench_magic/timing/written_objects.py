@@ -124,7 +124,7 @@ class Keyed(_Place):
         named: the label of an entry.
         read: all entries now, as a new dict.
         put: sets one, or takes it away where the value is `ABSENT`; None where that cannot be done.
-        refill: empties the whole and fills it with these, where the order of keys is part of it: of a container.
+        is_container: the order of keys is part of it.
         is_global: there is one of it, of which no alternative can have a copy.
     """
 
@@ -135,13 +135,13 @@ class Keyed(_Place):
         named: Callable[[Any], str],
         read: Callable[[], dict[Any, Any]],
         put: Callable[[Any, Any], object] | None,
-        refill: Callable[[dict[Any, Any]], object] | None = None,
         *,
+        is_container: bool = False,
         is_global: bool = False,
     ) -> None:
         super().__init__(label, held)
-        self.is_container, self.is_global = refill is not None, is_global
-        self.named, self.read, self.put, self._refill = named, read, put, refill
+        self.is_container, self.is_global = is_container, is_global
+        self.named, self.read, self.put = named, read, put
 
     def note(self) -> None:
         """What is there now is what is put back."""
@@ -167,8 +167,8 @@ class Keyed(_Place):
         for key in self._keys():
             if put is not None and (parts is None or self.named(key) in parts):
                 put(key, self._was.get(key, ABSENT))
-        if parts is None and self._refill is not None and not all(map(operator.is_, self.read(), self._was)):
-            self._refill(self._was)
+        if parts is None and self.is_container and not all(map(operator.is_, self.read(), self._was)):
+            refill(self.held, self._was)
 
 
 class _Whole(_Place):
@@ -201,12 +201,7 @@ class _Whole(_Place):
 
     def put_back(self, parts: Collection[str] | None) -> None:
         if (parts is None or self.label in parts) and self._is_changed(self._now()):
-            base: Any = self._base
-            if base in (list, bytearray):
-                base.__setitem__(self.held, slice(None), self._was)
-                return
-            base.clear(self.held)
-            (base.update if base is set else base.extend)(self.held, self._was)
+            refill(self.held, self._was)
 
 
 class _Counted(_Place):
@@ -241,12 +236,13 @@ def _of_set(items: list[Any]) -> Any:
 # ---- which places an object has -------------------------------------------------------------------------------
 
 _WHOLE = (list, deque, set, bytearray)
+_FILLED = (OrderedDict, dict, *_WHOLE)
 
 
 def places_of(one: ReachedObject) -> Iterator[Keyed | _Whole | _Counted]:
     label, value = one.label, one.value
     kind = type(value)
-    base = next((b for b in (OrderedDict, dict, *_WHOLE) if issubclass(kind, b)), None)
+    base = next((b for b in _FILLED if issubclass(kind, b)), None)
     if base is not None:
         yield _of_container(label, value, base)
     if issubclass(kind, type):
@@ -297,21 +293,31 @@ def _of_container(label: str, value: Any, base: Any) -> Keyed | _Whole | _Counte
         where = repr(key) if type(key) in (str, int) else f"#{places.setdefault(id(key), len(places))}"
         return f"{label}[{where}]"
 
-    def put(key: Any, item: Any) -> None:
-        if item is ABSENT:
-            base.pop(value, key, None)
-        else:
-            base.__setitem__(value, key, item)
-
-    def refill(items: dict[Any, Any]) -> None:
-        base.clear(value)
-        dict.update(value, items) if base is dict else [base.__setitem__(value, *pair) for pair in items.items()]
-
     def read() -> dict[Any, Any]:  # no key's ``__eq__`` is called where the order is the dict's own
         is_plain = base is dict and type(value).__iter__ is dict.__iter__
         return dict.copy(value) if is_plain else dict(base.items(value))
 
-    return Keyed(label, value, named, read, put, refill)
+    put = _putting(functools.partial(base.__setitem__, value), lambda key: base.pop(value, key, None))
+    return Keyed(label, value, named, read, put, is_container=True)
+
+
+def refill(held: Any, items: Any) -> None:
+    """Have a container hold these items, by the methods of the standard library's class: a subclass may have others."""
+    base: Any = next(base for base in _FILLED if issubclass(type(held), base))
+    if base in (list, bytearray):
+        base.__setitem__(held, slice(None), items)
+        return
+    base.clear(held)
+    if base is OrderedDict:
+        for pair in items.items():
+            base.__setitem__(held, *pair)
+    else:
+        (base.extend if base is deque else base.update)(held, items)
+
+
+def _putting(put: Callable[[Any, Any], object], take: Callable[[Any], object]) -> Callable[[Any, Any], object]:
+    """Puts an entry, or takes it away where the value is `ABSENT`."""
+    return lambda key, value: take(key) if value is ABSENT else put(key, value)
 
 
 def of_dict(
@@ -319,15 +325,10 @@ def of_dict(
 ) -> Keyed:
     """Attributes or globals that stand in a dict, which nothing else is to empty meanwhile."""
 
-    def put(name: str, value: Any) -> None:
-        if value is ABSENT:
-            held.pop(name, None)
-        else:
-            held[name] = value
-
     def read() -> dict[str, Any]:
         return {name: value for name, value in [*held.items()] if type(name) is str and is_told(name)}
 
+    put = _putting(held.__setitem__, lambda name: held.pop(name, None))
     made = Keyed(label.rstrip("."), held, lambda name: f"{label}{name}", read, put, is_global=is_global)
     made.owner = owner  # type: ignore[attr-defined]  # the dict may be of an object that nothing else holds
     return made
@@ -337,12 +338,7 @@ def _of_slots(label: str, value: Any, slots: Mapping[str, Any]) -> Keyed:
     def read() -> dict[str, Any]:
         return dict(slot_values(value, slots))
 
-    def put(name: str, item: Any) -> None:
-        if item is ABSENT:
-            slots[name].__delete__(value)
-        else:
-            slots[name].__set__(value, item)
-
+    put = _putting(lambda name, item: slots[name].__set__(value, item), lambda name: slots[name].__delete__(value))
     made = Keyed(label, value, lambda name: f"{label}.{name}", read, put)
     made.at = id(value) + 1  # of no object: the value may be a container besides
     return made
@@ -353,15 +349,10 @@ def _is_no_special(name: str) -> bool:
 
 
 def of_class(kind: type, is_told: Callable[[str], bool] = _is_no_special) -> Keyed:
-    def put(name: str, value: Any) -> None:
-        if value is ABSENT:
-            type.__delattr__(kind, name)
-        else:
-            type.__setattr__(kind, name, value)
-
     def read() -> dict[str, Any]:
         return {name: value for name, value in vars(kind).items() if is_told(name)}
 
+    put = _putting(functools.partial(type.__setattr__, kind), functools.partial(type.__delattr__, kind))
     return Keyed(kind.__qualname__, kind, lambda name: f"{kind.__qualname__}.{name}", read, put, is_global=True)
 
 
@@ -372,12 +363,7 @@ def of_cell(name: str, cell: Any) -> Keyed:
         except ValueError:  # not bound yet
             return {}
 
-    def put(_: str, value: Any) -> None:
-        if value is ABSENT:
-            del cell.cell_contents
-        else:
-            cell.cell_contents = value
-
+    put = _putting(lambda _, value: setattr(cell, "cell_contents", value), lambda _: delattr(cell, "cell_contents"))
     return Keyed(name, cell, lambda _: name, read, put, is_global=True)
 
 
