@@ -521,24 +521,16 @@ def test_two_kernels_may_do_it_at_once_and_share_a_store(tmp_path: Path) -> None
 # ``%%timer --callgrind``, with the real core.
 
 
-@pytest.fixture
-def counted(loaded: InteractiveShell) -> InteractiveShell:
-    import torch
-
-    loaded.user_ns.update(torch=torch)
-    return loaded
-
-
 @pytest.mark.valgrind
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
-def test_a_cell_is_counted_and_its_difference_is_shown(counted: Any, run: Run) -> None:
+def test_a_cell_is_counted_and_its_difference_is_shown(timed: Any, run: Run) -> None:
     from torchbench_magic.counting.client import the_server
 
-    run(counted, "x = torch.randn(32, 32)\ndef twice(x):\n    return (x + x) * 2")
+    run(timed, "x = torch.randn(32, 32)\ndef twice(x):\n    return (x + x) * 2")
     shown = run(
-        counted, f"%%timer {QUICK} --callgrind 20\n# --- setup\ny = x[:, :1]\n# --- A\nx * x\n# --- B\ntwice(x * y)"
+        timed, f"%%timer {QUICK} --callgrind 20\n# --- setup\ny = x[:, :1]\n# --- A\nx * x\n# --- B\ntwice(x * y)"
     )
-    result = counted.user_ns["_timer"]
+    result = timed.user_ns["_timer"]
     assert list(result.counts) == [("A", None, 1), ("B", None, 1)]
     assert result.counts["A"].number_per_run == 20
     frame = result.frame
@@ -548,23 +540,23 @@ def test_a_cell_is_counted_and_its_difference_is_shown(counted: Any, run: Run) -
     assert "from 20 calls at 1 thread" in shown
     first = result.counts["A"].counts()
 
-    run(counted, f"%%timer {QUICK} -q --callgrind 20\n# --- A\nx * x\n# --- gone\nnext(gone)\n")  # fails in the timing
-    run(counted, "import types; gone = (i for i in range(10**9))")
-    shown = run(counted, f"%%timer {QUICK} --callgrind 20\n# --- A\nx * x\n# --- gone\nnext(gone)")
-    again = counted.user_ns["_timer"]
+    run(timed, f"%%timer {QUICK} -q --callgrind 20\n# --- A\nx * x\n# --- gone\nnext(gone)\n")  # fails in the timing
+    run(timed, "import types; gone = (i for i in range(10**9))")
+    shown = run(timed, f"%%timer {QUICK} --callgrind 20\n# --- A\nx * x\n# --- gone\nnext(gone)")
+    again = timed.user_ns["_timer"]
     assert again.counts["A"].counts() == first  # the same cell, the same number
     assert "gone was not counted: gone (generator) cannot be sent" in " ".join(shown.replace("`", "").split())
     assert again.frame["median"].notna().all()
 
-    run(counted, f"%timer {QUICK} -q -t 1,2 --callgrind 20 --callgrind-form module x * x")
-    result = counted.user_ns["_timer"]
+    run(timed, f"%timer {QUICK} -q -t 1,2 --callgrind 20 --callgrind-form module x * x")
+    result = timed.user_ns["_timer"]
     assert list(result.counts) == [(None, None, 1), (None, None, 2)]
     assert result.counts.form == "module"
     assert result.counts[None, None, 1].counts() != first
 
     server = the_server().pid
     assert server is not None
-    run(counted, "%unload_ext torchbench_magic")
+    run(timed, "%unload_ext torchbench_magic")
     assert the_server().pid is None
     assert os.path.exists(f"/proc/{server}")  # for the next kernel
 
@@ -573,24 +565,24 @@ def test_a_cell_is_counted_and_its_difference_is_shown(counted: Any, run: Run) -
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 @pytest.mark.slow
 def test_saved_counts_come_back_and_a_point_without_them_is_measured_again(
-    counted: Any, run: Run, tmp_path: Path
+    timed: Any, run: Run, tmp_path: Path
 ) -> None:
     from torchbench_magic import load
 
-    run(counted, "x = torch.ones(32)")
+    run(timed, "x = torch.ones(32)")
     cell = f"%%timer {QUICK} -q {{}} --save {tmp_path / 'runs.sqlite'}\n# --- A\nx * x\n# --- B\nx + x * x"
-    run(counted, cell.format(""))
-    run(counted, cell.format("--resume --callgrind 20"))
-    first = counted.user_ns["_timer"]
+    run(timed, cell.format(""))
+    run(timed, cell.format("--resume --callgrind 20"))
+    first = timed.user_ns["_timer"]
     assert "resumed" not in [doubt.kind for doubt in first.warnings], "what was stored had no counts"
     (stored,) = [one for one in load(tmp_path / "runs.sqlite") if one.counts]
     assert stored.diff().frame.equals(first.diff().frame)
     assert stored.diff().callees("PyNumber_Multiply")["calls"].tolist()[0] == 1
 
-    run(counted, cell.format("--resume --callgrind 20"))
-    again = counted.user_ns["_timer"]
+    run(timed, cell.format("--resume --callgrind 20"))
+    again = timed.user_ns["_timer"]
     assert "resumed" in [doubt.kind for doubt in again.warnings]
     assert again.frame["instructions"].tolist() == first.frame["instructions"].tolist()
-    run(counted, cell.format("--resume --callgrind 30"))
-    assert counted.user_ns["_timer"].counts["A"].number_per_run == 30
-    run(counted, "%unload_ext torchbench_magic")
+    run(timed, cell.format("--resume --callgrind 30"))
+    assert timed.user_ns["_timer"].counts["A"].number_per_run == 30
+    run(timed, "%unload_ext torchbench_magic")

@@ -169,13 +169,6 @@ def test_in_a_new_process_the_compiler_meets_no_frame_of_ours() -> None:
     assert max(ours) <= plain, met  # fewer: what this package imports has run before
 
 
-def test_code_compiled_before_the_profile_is_not_compiled_in_it() -> None:
-    call = broken("eager")
-    call(torch.ones(2, 4))
-    torch.compiler.set_stance("fail_on_recompile")
-    assert compiled_by(lambda: seen(call)) == 0
-
-
 def test_a_timed_cell_compiles_exactly_as_many_frames_as_the_call() -> None:
     from torchbench_magic import compare
 
