@@ -20,6 +20,8 @@ from tests.kernel.conftest import by_files
 from torchbench_magic.process.machine import usable_cores
 from torchbench_magic.timing.verdict import DRIFT
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -45,7 +47,6 @@ def _shown(cell: Any) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(parts))
 
 
-@pytest.mark.slow
 @pytest.mark.kernel
 @pytest.mark.timeout(280)
 def test_the_benchmark_recipe_shows_every_step(tmp_path: Path) -> None:
@@ -85,7 +86,6 @@ def test_the_benchmark_recipe_shows_every_step(tmp_path: Path) -> None:
 
 @pytest.mark.kernel
 @pytest.mark.valgrind
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(not (shutil.which("valgrind") and shutil.which("g++")), reason="needs valgrind and g++")
 def test_the_instruction_counts_show_every_step(tmp_path: Path) -> None:
@@ -112,7 +112,6 @@ def test_the_instruction_counts_show_every_step(tmp_path: Path) -> None:
     assert "FunctionCounts" in delta
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(280)
 @pytest.mark.skipif(not (shutil.which("g++") and shutil.which("ninja")), reason="needs g++ and ninja")
 def test_the_extension_of_the_counts_is_built_where_torch_lies_in_a_folder_with_a_space(tmp_path: Path) -> None:
@@ -131,7 +130,6 @@ def test_the_extension_of_the_counts_is_built_where_torch_lies_in_a_folder_with_
     assert done.stdout.split("\n")[-3:-1] == [str(site / "torch" / "__init__.py"), "[2.0, 2.0]"]
 
 
-@pytest.mark.slow
 @pytest.mark.kernel
 @pytest.mark.timeout(280)
 def test_the_profiler_recipe_shows_every_step(tmp_path: Path) -> None:
@@ -162,7 +160,6 @@ def test_the_profiler_recipe_shows_every_step(tmp_path: Path) -> None:
     assert "median" in micro
 
 
-@pytest.mark.slow
 @pytest.mark.kernel
 @pytest.mark.timeout(400)
 def test_profile_your_module_follows_the_copy_of_the_mask(tmp_path: Path) -> None:
@@ -189,7 +186,6 @@ def test_profile_your_module_follows_the_copy_of_the_mask(tmp_path: Path) -> Non
     assert (size[1], size[2]) in (("500", "953.67"), ("200", "61.04"))
 
 
-@pytest.mark.slow
 @pytest.mark.kernel
 @pytest.mark.timeout(500)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads are looked at in /proc")
@@ -230,7 +226,6 @@ def test_cpu_performance_goes_from_slow_to_four_findings_and_their_cures(tmp_pat
 
 
 @pytest.mark.kernel
-@pytest.mark.slow
 @pytest.mark.timeout(500)
 @pytest.mark.skipif(not shutil.which("git"), reason="needs git")
 def test_two_environments_are_undecided_until_each_has_a_history(tmp_path: Path) -> None:
@@ -250,7 +245,6 @@ def test_two_environments_are_undecided_until_each_has_a_history(tmp_path: Path)
 
 
 @pytest.mark.kernel
-@pytest.mark.slow
 @pytest.mark.timeout(500)
 def test_more_than_one_process_measures_on_a_cluster_and_names_the_late_ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -277,7 +271,6 @@ def test_more_than_one_process_measures_on_a_cluster_and_names_the_late_ranks(
     assert not (tmp_path / "ipython" / "profile_example08").exists(), "nothing of the cluster is left"
 
 
-@pytest.mark.slow
 @pytest.mark.kernel
 @pytest.mark.timeout(280)
 def test_a_finding_leads_to_its_cure(tmp_path: Path) -> None:

@@ -218,13 +218,16 @@ def visit(window: BrowserContext) -> Iterator[Visit]:
 
 
 @pytest.fixture
-def opened(visit: Visit, tmp_path: Path) -> Callable[[str], Page]:
-    """Opens a page that is given as text, as a file."""
+def opened(visit: Visit, tmp_path: Path) -> Callable[..., Page]:
+    """Opens a page that is given as text, as a file; where asked for, waits ``until`` there is an element."""
 
-    def open_text(page: str) -> Page:
+    def open_text(text: str, *, until: str = "") -> Page:
         file = tmp_path / "page.html"
-        file.write_text(page, encoding="utf-8")
-        return visit.open(file.as_uri())
+        file.write_text(text, encoding="utf-8")
+        page = visit.open(file.as_uri())
+        if until:
+            page.locator(until).first.wait_for()
+        return page
 
     return open_text
 

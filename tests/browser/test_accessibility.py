@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from importlib.resources import files
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -37,18 +35,8 @@ FOCUSED = """() => {
 }"""
 
 
-@pytest.fixture
-def show(visit: Any, tmp_path: Path) -> Open:
-    def open_page(page: str) -> Page:
-        file = tmp_path / "page.html"
-        file.write_text(page, encoding="utf-8")
-        return visit.open(file.as_uri())
-
-    return open_page
-
-
-def test_tables_tell_their_rows_columns_and_order(show: Open) -> None:
-    page = show(html.page(view.document(two_shapes())))
+def test_tables_tell_their_rows_columns_and_order(opened: Open) -> None:
+    page = opened(html.page(view.document(two_shapes())))
     table = page.locator(".tb table").first
     expect(table).to_have_attribute("aria-rowcount", "5")
     columns = int(table.get_attribute("aria-colcount") or 0)
@@ -58,8 +46,8 @@ def test_tables_tell_their_rows_columns_and_order(show: Open) -> None:
     expect(table.locator("tbody tr").first).to_have_attribute("aria-rowindex", "2")
 
 
-def test_every_control_is_reached_by_tab_and_has_a_name(show: Open) -> None:
-    page = show(profile_of().to_html())
+def test_every_control_is_reached_by_tab_and_has_a_name(opened: Open) -> None:
+    page = opened(profile_of().to_html())
     page.locator(".tb").wait_for()
     controls = page.locator(".tb button:visible, .tb input:visible, .tb select:visible").count()
     reached = set()
@@ -72,16 +60,16 @@ def test_every_control_is_reached_by_tab_and_has_a_name(show: Open) -> None:
     assert len(reached) == controls
 
 
-def test_a_long_table_is_scrolled_by_keyboard(show: Open) -> None:
-    page = show(html.page(rows_of(3000)))
+def test_a_long_table_is_scrolled_by_keyboard(opened: Open) -> None:
+    page = opened(html.page(rows_of(3000)))
     pane = page.locator(".tb .pane.many")
     pane.focus()
     page.keyboard.press("End")
     expect(page.locator(".tb tbody")).to_contain_text("op[2999]")
 
 
-def test_every_canvas_has_a_name_and_a_table(show: Open) -> None:
-    page = show(html.around("".join(flame.markup(flame_graph(TREE, "three frames"))), "flame"))
+def test_every_canvas_has_a_name_and_a_table(opened: Open) -> None:
+    page = opened(html.around("".join(flame.markup(flame_graph(TREE, "three frames"))), "flame"))
     for canvas in page.locator("canvas").all():
         assert canvas.get_attribute("aria-label")
         assert canvas.get_attribute("tabindex") == "0"
@@ -89,20 +77,20 @@ def test_every_canvas_has_a_name_and_a_table(show: Open) -> None:
     expect(page.locator(".torchbench-flame > table")).to_be_visible()
 
 
-def test_nothing_moves_by_itself(show: Open) -> None:
+def test_nothing_moves_by_itself(opened: Open) -> None:
     for file in files("torchbench_magic.show").joinpath("static").iterdir():
         text = file.read_text(encoding="utf-8")
         assert not re.search(r"\btransition\b|\banimation\b|@keyframes|scroll-behavior|setInterval", text), file.name
-    page = show(two_shapes().to_html())
+    page = opened(two_shapes().to_html())
     page.get_by_role("columnheader", name="median").get_by_role("button").click()
     assert page.evaluate("document.getAnimations().length") == 0
 
 
-def test_all_grows_with_the_readers_letters(show: Open) -> None:
-    small = show(two_shapes().to_html())
+def test_all_grows_with_the_readers_letters(opened: Open) -> None:
+    small = opened(two_shapes().to_html())
     small.locator(".tb table[aria-rowcount]").first.wait_for()  # live: the static row would be taken away meanwhile
     before = small.locator(".tb tbody tr.row").first.bounding_box()
-    large = show(two_shapes().to_html().replace("<style>:root{", "<style>html{font-size:200%}:root{", 1))
+    large = opened(two_shapes().to_html().replace("<style>:root{", "<style>html{font-size:200%}:root{", 1))
     large.locator(".tb table[aria-rowcount]").first.wait_for()
     after = large.locator(".tb tbody tr.row").first.bounding_box()
     assert before is not None
@@ -114,8 +102,8 @@ def test_all_grows_with_the_readers_letters(show: Open) -> None:
     assert clipped == []
 
 
-def test_a_click_finds_its_frame_with_large_letters(show: Open) -> None:
-    page = show(
+def test_a_click_finds_its_frame_with_large_letters(opened: Open) -> None:
+    page = opened(
         html.around("".join(flame.markup(flame_graph(TREE, "three frames"))), "f").replace(
             "<style>:root{", "<style>html{font-size:150%}:root{", 1
         )

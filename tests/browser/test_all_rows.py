@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import pandas as pd
@@ -20,7 +21,7 @@ from .test_bad_input import as_widget
 
 pytestmark = pytest.mark.browser
 
-Open = Callable[[str], Page]
+Open = Callable[..., Page]
 NARROW = "\u202f"
 
 
@@ -30,12 +31,7 @@ def document_of(table: Table) -> Document:
 
 @pytest.fixture
 def show(opened: Open) -> Open:
-    def open_page(text: str) -> Page:
-        page = opened(text)
-        page.locator(".tb").first.wait_for()
-        return page
-
-    return open_page
+    return functools.partial(opened, until=".tb")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@ by side, the table of a span, a page of their own."""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 
@@ -21,7 +22,7 @@ from torchbench_magic.show.page_data import script_data
 
 pytestmark = pytest.mark.browser
 
-Open = Callable[[str], Page]
+Open = Callable[..., Page]
 
 # main > f > g > f > g > leaf, and main > h > f, main > g: f and g call each other
 CALLS = (
@@ -52,12 +53,7 @@ def calls() -> flame.FlameGraph:
 
 @pytest.fixture
 def show(opened: Open) -> Open:
-    def open_page(text: str) -> Page:
-        page = opened(text)
-        page.locator("canvas").wait_for()
-        return page
-
-    return open_page
+    return functools.partial(opened, until="canvas")
 
 
 def alone(graph: flame.FlameGraph) -> str:

@@ -17,7 +17,7 @@ from .test_bad_input import rows_of
 
 pytestmark = pytest.mark.browser
 
-Open = Callable[[str], Page]
+Open = Callable[..., Page]
 LISTEN = """() => {
     window.heard = [];
     document.addEventListener("torchbench:chosen", ({ detail, target }) =>
@@ -29,8 +29,7 @@ SHOW = """(el, [keys, label]) => el.dispatchEvent(new CustomEvent("torchbench:sh
 @pytest.fixture
 def show(opened: Open) -> Open:
     def open_page(text: str) -> Page:
-        page = opened(text)
-        page.locator(".tb").first.wait_for()
+        page = opened(text, until=".tb")
         page.evaluate(LISTEN)
         return page
 

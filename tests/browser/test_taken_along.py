@@ -30,15 +30,11 @@ REFUSED = "() => { navigator.clipboard.writeText = () => Promise.reject(new DOME
 
 
 @pytest.fixture
-def show(visit: Any, tmp_path: Path) -> Open:
-    def open_page(page: str, *, allowed: bool = True) -> Page:
-        file = tmp_path / "page.html"
-        file.write_text(page, encoding="utf-8")
+def show(visit: Any, opened: Callable[..., Page]) -> Open:
+    def open_page(text: str, *, allowed: bool = True) -> Page:
         if allowed:
             visit.context.grant_permissions(["clipboard-read", "clipboard-write"])
-        opened: Page = visit.open(file.as_uri())
-        opened.locator(".tb").first.wait_for()
-        return opened
+        return opened(text, until=".tb")
 
     return open_page
 

@@ -22,6 +22,8 @@ from torchbench_magic.counting import client, keeper, server_start
 from torchbench_magic.counting.client import NotStarted, Server
 from torchbench_magic.counting.server_start import Lease
 
+pytestmark = pytest.mark.valgrind
+
 # ==== lease ===========================================================================================================
 # One process that counts for all kernels of a user: found, shared, left and ended. Its program is a stand-in here.
 
@@ -112,7 +114,6 @@ def heard(process: subprocess.Popen[str]) -> int:
     return int(process.stdout.readline())
 
 
-@pytest.mark.valgrind
 @ON_LINUX
 @pytest.mark.slow
 def test_two_kernels_share_one_and_it_ends_with_its_folders_when_both_were_gone_for_the_idle_time(place: Path) -> None:
@@ -129,7 +130,6 @@ def test_two_kernels_share_one_and_it_ends_with_its_folders_when_both_were_gone_
     wait_until(lambda: gone(first.pid) and not folders(place))
 
 
-@pytest.mark.valgrind
 @ON_LINUX
 def test_the_kernel_that_started_it_may_end_and_the_next_finds_it_ready(place: Path) -> None:
     first = kernel(idle=60)
@@ -143,7 +143,6 @@ def test_the_kernel_that_started_it_may_end_and_the_next_finds_it_ready(place: P
     wait_until(lambda: gone(pid) and not folders(place))
 
 
-@pytest.mark.valgrind
 @ON_LINUX
 def test_without_an_idle_time_each_kernel_has_its_own_which_ends_with_it(place: Path) -> None:
     one, two = ready(idle=0), ready(idle=0)
@@ -158,7 +157,6 @@ def test_without_an_idle_time_each_kernel_has_its_own_which_ends_with_it(place: 
     wait_until(lambda: not folders(place))
 
 
-@pytest.mark.valgrind
 @ON_LINUX
 def test_what_counts_for_a_killed_kernel_is_ended_and_what_counts_for_others_is_not(place: Path) -> None:
     ours = ready(idle=60)
@@ -191,7 +189,6 @@ def test_what_counts_for_a_killed_kernel_is_ended_and_what_counts_for_others_is_
     wait_until(lambda: gone(mine))
 
 
-@pytest.mark.valgrind
 @ON_LINUX
 @pytest.mark.parametrize("difference", ["HOME", "program", "module"])
 def test_kernels_that_would_start_another_process_do_not_share(
@@ -209,7 +206,6 @@ def test_kernels_that_would_start_another_process_do_not_share(
     wait_until(lambda: not folders(place))
 
 
-@pytest.mark.valgrind
 @ON_LINUX
 def test_where_another_user_answers_a_kernel_has_its_own_and_the_progress_says_so(
     place: Path, monkeypatch: pytest.MonkeyPatch
@@ -237,7 +233,6 @@ def test_where_another_user_answers_a_kernel_has_its_own_and_the_progress_says_s
     others.end(for_all=True)
 
 
-@pytest.mark.valgrind
 @ON_LINUX
 @pytest.mark.parametrize("text", ["x", "-1", "nan", "inf", "1h", "\udc80"])
 def test_an_idle_time_that_cannot_be_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
@@ -246,7 +241,6 @@ def test_an_idle_time_that_cannot_be_is_refused_in_one_line(monkeypatch: pytest.
         Server().begin()
 
 
-@pytest.mark.valgrind
 @ON_LINUX
 def test_after_its_keeper_was_killed_the_next_job_starts_it_anew(place: Path) -> None:
     first = ready(idle=60)
@@ -260,7 +254,6 @@ def test_after_its_keeper_was_killed_the_next_job_starts_it_anew(place: Path) ->
     second.end(for_all=True)
 
 
-@pytest.mark.valgrind
 @ON_LINUX
 def test_one_whose_folder_was_taken_away_is_replaced(place: Path) -> None:
     first = ready(idle=60)
@@ -274,7 +267,6 @@ def test_one_whose_folder_was_taken_away_is_replaced(place: Path) -> None:
     second.end(for_all=True)
 
 
-@pytest.mark.valgrind
 @ON_LINUX
 def test_another_user_is_not_served_and_does_not_serve(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
@@ -294,7 +286,6 @@ def test_another_user_is_not_served_and_does_not_serve(place: Path, monkeypatch:
     kept._selector.close()
 
 
-@pytest.mark.valgrind
 @ON_LINUX
 def test_one_that_hangs_is_ended_for_all_kernels(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "bin" / "valgrind").write_text("#!/bin/sh\nsleep 1000\nexit 1\n")
@@ -331,7 +322,6 @@ def counting_folders(where: Path) -> list[Path]:
     return list(where.glob("torchbench-count-*"))
 
 
-@pytest.mark.valgrind
 @WATCHED_IN_PROC
 def test_a_valgrind_that_hangs_is_ended_with_a_word(hanging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_MOST_START_SECONDS", 0.5)
@@ -343,7 +333,6 @@ def test_a_valgrind_that_hangs_is_ended_with_a_word(hanging: Path, monkeypatch: 
     assert not server.is_alive
 
 
-@pytest.mark.valgrind
 @WATCHED_IN_PROC
 def test_a_killed_notebook_takes_a_hanging_valgrind_and_the_folder_along(hanging: Path) -> None:
     code = f"""

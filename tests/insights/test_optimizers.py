@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -60,43 +62,23 @@ def stepped(optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
 
 
-@pytest.mark.parametrize("way", ["a helper's own name", "a loop's own name"])
-def test_no_cure_uses_a_name_that_the_backward_pass_does_not_know(way: str) -> None:
-    pair = Pair()
-
-    def by_helper() -> None:
+def test_no_cure_uses_a_name_that_the_backward_pass_does_not_know() -> None:
+    def by_helper(pair: Pair) -> None:
         for _ in range(6):
             (pair.judged() + pair.made()).backward()
             for each in (pair.of_judge, pair.of_maker):
                 stepped(each)
 
-    def by_turns() -> None:
+    def by_turns(pair: Pair) -> None:
         for _ in range(6):
             (pair.judged() + pair.made()).backward()
             for each in (pair.of_judge, pair.of_maker):
                 each.step()
 
-    (found,) = said_of(by_helper if way == "a helper's own name" else by_turns, phases=True)
-    said = "optimizer" if way == "a helper's own name" else "each"
-    assert f"steps `{said}` on gradients that nothing clears" in found.text
-    assert found.cures[0].code is None
-
-
-def test_with_a_scaler_the_optimizer_is_named_and_not_the_scaler() -> None:
-    pair, scaler = Pair(), torch.amp.GradScaler("cpu")
-    of_maker, of_judge = pair.of_maker, pair.of_judge
-
-    def train() -> None:
-        for _ in range(6):
-            of_judge.zero_grad()
-            scaler.scale(pair.judged()).backward()
-            scaler.step(of_judge)
-            scaler.scale(pair.made()).backward()
-            scaler.step(of_maker)
-            scaler.update()
-
-    (found,) = said_of(train, phases=True)
-    assert "`of_maker`" in found.text
+    for loop, name in ((by_helper, "optimizer"), (by_turns, "each")):
+        (found,) = said_of(functools.partial(loop, Pair()), phases=True)
+        assert f"steps `{name}` on gradients that nothing clears" in found.text
+        assert found.cures[0].code is None
 
 
 def test_a_loop_that_clears_does_not_hide_the_next_one_that_does_not() -> None:
@@ -123,90 +105,63 @@ def test_a_loop_that_clears_does_not_hide_the_next_one_that_does_not() -> None:
     assert found.evidence["steps_on_uncleared_gradients"] == 5
 
 
-def both_cleared(pair: Pair, *, to_none: bool) -> None:
-    for _ in range(6):
-        pair.of_judge.zero_grad(set_to_none=to_none)
-        pair.judged().backward()
-        pair.of_judge.step()
-        pair.of_maker.zero_grad(set_to_none=to_none)
-        pair.made().backward()
-        pair.of_maker.step()
+Clear = Callable[[nn.Module, torch.optim.Optimizer], object]
+CLEARED_BOTH: dict[str, Clear] = {
+    "by optimizers, to None": lambda _, optimizer: optimizer.zero_grad(),
+    "by optimizers, to zero": lambda _, optimizer: optimizer.zero_grad(set_to_none=False),
+    "by modules, to None": lambda net, _: net.zero_grad(),
+    "by modules, to zero": lambda net, _: net.zero_grad(set_to_none=False),
+    "by hand, to None": lambda net, _: [setattr(each, "grad", None) for each in net.parameters()],
+    "by hand, to zero": lambda net, _: [torch.zero_(each.grad) for each in net.parameters() if each.grad is not None],
+    "by .data, which counts its writes for itself": lambda net, _: [
+        torch.zero_(each.grad.data) for each in net.parameters() if each.grad is not None
+    ],
+}
 
 
-def cleared_by_modules(pair: Pair, *, to_none: bool) -> None:
-    for _ in range(6):
-        pair.judge.zero_grad(set_to_none=to_none)
-        pair.judged().backward()
-        pair.of_judge.step()
-        pair.maker.zero_grad(set_to_none=to_none)
-        pair.made().backward()
-        pair.of_maker.step()
+@pytest.mark.parametrize("way", CLEARED_BOTH)
+def test_gradients_of_two_optimizers_that_are_cleared_in_any_way_are_not_said(way: str) -> None:
+    pair, clear = Pair(), CLEARED_BOTH[way]
 
-
-def accumulated(pair: Pair, *, to_none: bool) -> None:
-    for at in range(12):
-        pair.of_judge.zero_grad(set_to_none=to_none)
-        pair.judged().backward()
-        pair.of_judge.step()
-        pair.made().backward()
-        if at % 3 == 2:
+    def train() -> None:
+        for _ in range(6):
+            clear(pair.judge, pair.of_judge)
+            pair.judged().backward()
+            pair.of_judge.step()
+            clear(pair.maker, pair.of_maker)
+            pair.made().backward()
             pair.of_maker.step()
-            pair.of_maker.zero_grad(set_to_none=to_none)
+
+    assert said_of(train, phases=True) == []
 
 
-def shared(pair: Pair, *, to_none: bool) -> None:
+@pytest.mark.parametrize("to_none", [True, False])
+def test_gradients_that_are_cleared_after_several_passes_or_by_another_optimizer_are_not_said(to_none: bool) -> None:
+    pair = Pair()
     again = torch.optim.SGD(pair.maker.parameters(), 1e-3, momentum=0.9)
-    for _ in range(6):
-        again.zero_grad(set_to_none=to_none)
-        pair.made().backward()
-        again.step()
-        pair.of_maker.step()
 
+    def accumulated() -> None:
+        for at in range(12):
+            pair.of_judge.zero_grad(set_to_none=to_none)
+            pair.judged().backward()
+            pair.of_judge.step()
+            pair.made().backward()
+            if at % 3 == 2:
+                pair.of_maker.step()
+                pair.of_maker.zero_grad(set_to_none=to_none)
 
-def cleared_by_hand(pair: Pair, *, to_none: bool) -> None:
-    def clear(module: nn.Module) -> None:
-        for each in module.parameters():
-            if to_none:
-                setattr(each, "grad", None)  # noqa: B010  # not as the text of what changes gradients
-            elif each.grad is not None:
-                torch.zero_(each.grad)
+    def shared() -> None:
+        for _ in range(6):
+            again.zero_grad(set_to_none=to_none)
+            pair.made().backward()
+            again.step()
+            pair.of_maker.step()
 
-    for _ in range(6):
-        clear(pair.judge)
-        pair.judged().backward()
-        pair.of_judge.step()
-        clear(pair.maker)
-        pair.made().backward()
-        pair.of_maker.step()
-
-
-def cleared_by_data(pair: Pair, *, to_none: bool) -> None:
-    def clear(module: nn.Module) -> None:
-        for each in module.parameters():
-            if each.grad is not None:
-                torch.zero_(each.grad.data)  # `.data` counts its writes for itself
-
-    for _ in range(6):
-        clear(pair.judge)
-        pair.judged().backward()
-        pair.of_judge.step()
-        clear(pair.maker)
-        pair.made().backward()
-        pair.of_maker.step()
-
-
-@pytest.mark.parametrize(
-    "loop", [both_cleared, cleared_by_modules, accumulated, shared, cleared_by_hand, cleared_by_data]
-)
-def test_gradients_that_are_cleared_in_any_way_are_not_said(loop: Callable[..., None]) -> None:
-    for to_none in (True, False):
-        pair = Pair()
-        assert said_of(lambda pair=pair, to_none=to_none: loop(pair, to_none=to_none), phases=True) == [], to_none
+    for loop in (accumulated, shared):
+        assert said_of(loop, phases=True) == [], loop
 
 
 def test_gradients_that_are_cleared_are_freed_while_the_loop_is_watched() -> None:
-    import weakref
-
     pair = Pair()
     alive = []
 

@@ -129,18 +129,19 @@ def environment_of(folder: Path, *, startup: bool = False, quiet: bool = True) -
 
 @pytest.fixture(scope="module")
 def start_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Kernel]]:
-    """Starts kernels; with ``startup`` they have the startup file, otherwise the extension is loaded."""
+    """Starts kernels and runs cells in them; with ``startup`` they have the startup file, otherwise the extension is
+    loaded."""
     with contextlib.ExitStack() as running:
 
-        def start(*, startup: bool = False) -> Kernel:
+        def start(*cells: str, startup: bool = False) -> Kernel:
             folder = tmp_path_factory.mktemp("kernel")
             environment = environment_of(folder / "ipython", startup=startup)
             at = {"metadata": {"path": str(folder)}}
             client = NotebookClient(nbformat.v4.new_notebook(), timeout=120, resources=at, config=by_files())
             running.enter_context(client.setup_kernel(env=environment))
             kernel = Kernel(client)
-            if not startup:
-                assert not kernel.run("%load_ext torchbench_magic").error
+            for cell in (*["%load_ext torchbench_magic"] * (not startup), *cells):
+                assert not (ran := kernel.run(cell)).error, ran.error
             return kernel
 
         yield start

@@ -28,9 +28,7 @@ LINES = "{(int(r.cell), int(r.line)) for r in _tprofile.lines.dropna(subset=['ce
 @pytest.fixture(scope="module")
 def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
     """One kernel for the tests of this module: the setup is In[2]."""
-    made = start_kernel()
-    assert not made.run(SETUP).error
-    return made
+    return start_kernel(SETUP)
 
 
 def test_a_timing_is_displayed_once_with_text_and_html_and_stays_in_out(kernel: Kernel) -> None:

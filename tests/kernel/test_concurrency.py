@@ -18,9 +18,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
-    kernel = start_kernel()
-    assert not kernel.run("import torch, time\nx = torch.ones(300, 300)\ntorch.set_num_threads(1)").error
-    return kernel
+    return start_kernel("import torch, time\nx = torch.ones(300, 300)\ntorch.set_num_threads(1)")
 
 
 @pytest.mark.slow

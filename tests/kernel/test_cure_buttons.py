@@ -41,10 +41,7 @@ press = trials.buttons["fused-optimizer"].click"""
 
 @pytest.fixture(scope="module")
 def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
-    made = start_kernel()
-    for cell in (SETUP, LOOP, OPEN):
-        assert not (ran := made.run(cell)).error, ran.error
-    return made
+    return start_kernel(SETUP, LOOP, OPEN)
 
 
 def test_a_button_tries_its_cure_on_the_profiled_cell_and_puts_back_what_it_changes(kernel: Kernel) -> None:

@@ -83,11 +83,8 @@ for i in range(60):
 
 @pytest.fixture(scope="module")
 def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
-    kernel = start_kernel()
-    assert not kernel.run(SET_UP).error
-    for options in OPTIONS:  # the first profile of a kernel loads what stays
-        assert not kernel.run(f"%%tprofile {options}{BODY}").error
-    return kernel
+    """The first profile of a kernel loads what stays."""
+    return start_kernel(SET_UP, *(f"%%tprofile {options}{BODY}" for options in OPTIONS))
 
 
 OPTIONS = ("", "--memory", "--host-memory", "--memory --shapes --host-memory", "--steps 20", "--concurrency")

@@ -45,9 +45,7 @@ def stored(ran: Any) -> int:
 
 @pytest.fixture(scope="module")
 def kernel(start_kernel: Callable[..., Any]) -> Any:
-    made = start_kernel()
-    assert not made.run(SETUP).error
-    return made
+    return start_kernel(SETUP)
 
 
 @pytest.mark.slow

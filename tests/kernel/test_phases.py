@@ -53,9 +53,7 @@ def left(kernel: Kernel) -> list[str]:
 
 @pytest.fixture(scope="module")
 def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
-    kernel = start_kernel()
-    assert not kernel.run(SET_UP).error
-    return kernel
+    return start_kernel(SET_UP)
 
 
 @pytest.mark.slow

@@ -32,9 +32,7 @@ def headers(text: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def kernel(start_kernel: Callable[..., Any]) -> Any:
-    made = start_kernel()
-    assert not made.run(NAMES).error
-    return made
+    return start_kernel(NAMES)
 
 
 @pytest.mark.slow

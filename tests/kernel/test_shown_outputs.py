@@ -25,9 +25,7 @@ display(bar)
 
 @pytest.fixture(scope="module")
 def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
-    made = start_kernel()
-    assert not (ran := made.run(SETUP)).error, ran.error
-    return made
+    return start_kernel(SETUP)
 
 
 def facts(kernel: Kernel) -> dict[str, int]:

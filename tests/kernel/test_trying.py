@@ -33,10 +33,7 @@ print(all(torch.equal(value, state[name]) for name, value in model.state_dict().
 
 @pytest.fixture(scope="module")
 def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
-    made = start_kernel()
-    for cell in ("%load_ext torchbench_magic", TRAINING, RANDOM):
-        assert not made.run(cell).error
-    return made
+    return start_kernel(TRAINING, RANDOM)
 
 
 def test_a_training_step_is_tried_and_everything_is_as_it_was(kernel: Kernel) -> None:

@@ -465,23 +465,6 @@ def test_that_the_compiler_gave_up_is_said_of_the_lever() -> None:
     assert " reached" in doubt.text
 
 
-UNKNOWN = [
-    (("comple",), "the nearest is compile"),
-    (("bf-16",), "the nearest is bf16"),
-    (("zzz",), "use inference_mode"),
-    (("threads:0",), "a whole number of threads"),
-    (("bf16", "bf16"), "given twice"),
-]
-
-
-def test_an_unknown_lever_is_one_line_with_the_nearest() -> None:
-    def check(levers: tuple[str, ...], said: str) -> None:
-        with pytest.raises(OptionError, match=said):
-            tried("1", *levers)
-
-    every_case(UNKNOWN, check)
-
-
 def test_two_alternatives_a_sweep_and_several_thread_counts_are_refused() -> None:
     task = Task({"a": Body("1", "<a>"), "b": Body("2", "<b>")}, plan=Plan(levers=()))
     with pytest.raises(OptionError, match="leave the `# ---` sections out"):
@@ -629,6 +612,9 @@ def test_an_optimizer_that_wraps_another_is_not_said_to_be_tried() -> None:
         ({"stmts": {"a": "1"}, "baseline": "a"}, "try_ does not go with baseline"),
         ({"stmts": {"a": "1"}, "threads": (1, 2)}, "give threads one number"),
         ({"stmts": {"a": "1"}, "try_": "comple"}, "try_: no lever is called 'comple'; the nearest is compile"),
+        ({"stmts": {"a": "1"}, "try_": "bf-16"}, "the nearest is bf16"),
+        ({"stmts": {"a": "1"}, "try_": "zzz"}, "use inference_mode"),
+        ({"stmts": {"a": "1"}, "try_": "threads:0"}, "give a whole number of threads"),
         ({"stmts": {"a": "1"}, "try_": "compile:3,threads:x"}, "try_: compile takes no value"),
         ({"stmts": {"a": "1"}, "try_": ["threads:x"]}, "try_: 'threads:x': give a whole number of threads"),
         ({"stmts": {"a": "1"}, "try_": "bf16,bf16"}, "try_: a lever is given twice"),
@@ -646,6 +632,8 @@ def test_what_cannot_be_tried_is_told_without_the_syntax_of_a_cell(asked: dict[s
 def test_a_cell_is_told_with_its_option() -> None:
     with pytest.raises(OptionError, match=r"^--try: bf16 takes no value, and 'bf16:8' has"):
         check_levers(["bf16:8"])
+    with pytest.raises(OptionError, match=r"^--try: no lever is called 'zzz'"):
+        tried("1", "zzz")
 
 
 def test_a_lever_of_an_insight_that_is_none_is_told_so() -> None:

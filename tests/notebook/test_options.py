@@ -64,8 +64,9 @@ NAP = "time.sleep(0.002)"
 def output_binds_the_result(bench: Bench) -> None:
     bench()
     assert "kept" not in bench.names
-    result = bench("-o kept")
-    assert bench.names["kept"] is result
+    for _ in range(2):  # a result may be replaced
+        result = bench("-o kept")
+        assert bench.names["kept"] is result
 
 
 def quiet_shows_nothing(bench: Bench) -> None:
@@ -155,6 +156,7 @@ def setup_runs_before(bench: Bench) -> None:
 
 
 def label_names_the_measurement(bench: Bench) -> None:
+    assert bench().frame["label"].tolist() == ["In[1]"]
     result = bench("--label L")
     assert result.frame["label"].tolist() == [result.measurements[0].task_spec.label] == ["L"]
 

@@ -50,37 +50,6 @@ def test_the_result_is_returned_shown_once_and_kept(timed: Any, run: Run) -> Non
     assert timed.user_ns["_"] is timed.user_ns["_timer"] is timed.user_ns["Out"][2]
 
 
-def test_o_binds_the_result_and_may_replace_a_result(timed: Any, run: Run) -> None:
-    run(timed, f"%timer {QUICK} -o kept x + 1")
-    first = timed.user_ns["kept"]
-    run(timed, f"%timer {QUICK} -o kept x + 2")
-    assert timed.user_ns["kept"] is timed.user_ns["_timer"] is not first
-
-
-def test_q_shows_nothing(timed: Any, run: Run) -> None:
-    assert run(timed, f"%timer {QUICK} -q x + 1").strip() == ""
-    assert len(timed.user_ns["_timer"].frame) == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "column", "value"),
-    [
-        ("--label L", "label", ["L"]),
-        ("--sub-label S", "sub_label", ["S"]),
-        ("--description D", "description", ["D"]),
-        ("--env E", "env", ["E"]),
-        ("-t 1", "num_threads", [1]),
-        ("-t 1,2", "num_threads", [1, 2]),
-        ("-n 3 -r 4", "number_per_run", [3]),
-        ("-n 3 -r 4", "samples", [4]),
-        ("", "label", ["In[1]"]),
-    ],
-)
-def test_an_option_reaches_the_result(timed: Any, run: Run, options: str, column: str, value: list[Any]) -> None:
-    run(timed, f"%timer {'' if '-n' in options else QUICK} {options} -q x + 1")
-    assert timed.user_ns["_timer"].frame[column].tolist() == value
-
-
 def test_a_trait_sets_the_default(timed: Any, run: Run) -> None:
     run(timed, "%config TorchBench.min_run_time = 0.02")
     run(timed, "%timer --max-run-time 0.02 -q x + 1")
@@ -107,13 +76,6 @@ def test_setup_may_hold_ipython_syntax_and_a_star_import(timed: Any, run: Run) -
     shown = run(timed, f"%%timer {QUICK}\n# --- setup\n{setup}\n# --- a\nsqrt(2)\n# --- b\npi")
     assert "a" in shown
     assert "Error" not in shown
-
-
-def test_the_baseline_is_the_one_named(timed: Any, run: Run) -> None:
-    run(timed, f"%%timer {QUICK} --baseline b -q\n# --- a\nx\n# --- b\nx + 1")
-    frame = timed.user_ns["_timer"].frame.set_index("description")
-    assert frame.loc["b", "verdict"] == "baseline"
-    assert frame.loc["a", "ratio"] != 1
 
 
 def test_multi_line_strings_are_measured_as_they_stand(timed: Any, run: Run) -> None:
@@ -154,6 +116,16 @@ def test_nothing_is_written_to_the_namespace(timed: Any, run: Run) -> None:
         ("%%timer\n?x", "line 2: `?x` is IPython syntax; only Python can be timed: leave it out, or move it"),
         ("%%timer\nfrom math import *", "line 2: `from math import *` cannot be timed"),
         ("%timer --max-run-time 0.1 --min-run-time 1 x", "is below min_run_time"),
+        ("%timer --processes 0 x", "--processes '0': give a whole number of at least 2; without --processes, this"),
+        ("%timer --processes 1 x", "--processes '1': give a whole number of at least 2; without --processes, this"),
+        ("%timer --processes 2.5 x", "--processes '2.5': "),
+        ("%timer --processes 9999 x", "--processes '9999': give a whole number up to 1000"),
+        ("%%timer --processes x\nx", "%%timer: --processes 'x': give a whole number of at least 2"),
+        ("%timer --processes 2 --callgrind x", "--callgrind counts the same in every process"),
+        pytest.param("%timer --processes 2 --clock device x", "--clock device", marks=pytest.mark.slow),
+        pytest.param("%timer --processes 2 --device nowhere x", "'nowhere' is not a device", marks=pytest.mark.slow),
+        ("%timer --callgrind-form module x", "give both"),
+        ("%timer --callgrind-form cell x", "give function or module"),
     ],
 )
 def test_bad_input_is_one_clear_line_and_leaves_everything_as_it_was(
@@ -247,6 +219,13 @@ def test_a_statement_of_several_lines_is_named_by_its_first_and_says_that_there_
     assert shown.startswith("y = x + 1 …  ")
 
 
+def test_the_help_lists_the_options(timed: Any) -> None:
+    text = timed.find_cell_magic("timer").__doc__
+    for name in ("-t, --threads N[,N...]", "--min-run-time S", "-o NAME", "-q", "-w, --explore", "--baseline NAME",
+                 '--sweep "NAME=EXPR"', "--fuzz KIND[:COUNT]", "--seed N"):  # fmt: skip
+        assert name in text
+
+
 def test_ctrl_c_shows_what_was_measured_and_keeps_it(timed: Any, run: Run) -> None:
     cell = "%%timer --min-run-time 9\n# --- a\nstop()\n# --- b\nx"
     calls = itertools.count()
@@ -262,12 +241,6 @@ def test_ctrl_c_shows_what_was_measured_and_keeps_it(timed: Any, run: Run) -> No
     assert "torchbench_magic" not in shown
     assert timed.user_ns["_timer"].partial
     assert "artial" in shown
-
-
-def test_the_help_lists_the_options(timed: Any) -> None:
-    text = timed.find_cell_magic("timer").__doc__
-    for name in ("-t, --threads N[,N...]", "--min-run-time S", "-o NAME", "-q", "-w, --explore", "--baseline NAME"):
-        assert name in text
 
 
 # ==== --check =========================================================================================================
@@ -408,13 +381,6 @@ def test_nothing_of_the_sweep_is_left_in_the_notebook(swept: Any, run: Run) -> N
     assert swept.user_ns["_timer"].frame[["n", "m"]].to_numpy().tolist() == [[3, 1], [4, 1]]
 
 
-def test_a_fuzzer_of_torch_gives_its_tensors_by_name(swept: Any, run: Run) -> None:
-    run(swept, f"%timer {ONE_THREAD} -q --fuzz unary:3 assert x.dtype == torch.float32")
-    frame = swept.user_ns["_timer"].frame
-    assert len(frame) == 3
-    assert frame["sub_label"].nunique() == 3
-
-
 def test_a_fuzzer_of_the_notebook_is_found_by_its_name(swept: Any, run: Run) -> None:
     swept.user_ns["sizes"] = []
     run(swept, f"%timer {ONE_THREAD} -q --fuzz mine:4 sizes.append((len(v), k))")
@@ -458,13 +424,6 @@ def test_what_cannot_be_swept_is_one_line_and_runs_nothing(swept: Any, run: Run,
     assert swept.user_ns["log"] == []
 
 
-def test_every_option_is_in_the_help_with_its_default(swept: Any) -> None:
-    text = swept.find_line_magic("timer").__doc__
-    assert '--sweep "NAME=EXPR"' in text
-    assert "--fuzz KIND[:COUNT]" in text
-    assert "--seed N" in text
-
-
 @pytest.mark.parametrize("asked", ["--fuzz mine:1", "--fuzz mine:2", '--fuzz mine:2 --sweep "n=[1, 2]"'])
 def test_no_cell_is_said_to_repeat_fuzzed_inputs(swept: Any, run: Run, asked: str) -> None:
     swept.user_ns["v"] = swept.user_ns["torch"].ones(2)
@@ -487,33 +446,6 @@ def at(loaded: InteractiveShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     loaded.user_ns.update(n=50)
     return loaded
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ("--processes 0", "--processes '0': give a whole number of at least 2; without --processes, this session"),
-        ("--processes 1", "--processes '1': give a whole number of at least 2; without --processes, this session"),
-        ("--processes 2.5", "--processes '2.5': "),
-        ("--processes 9999", "--processes '9999': give a whole number up to 1000"),
-        pytest.param("--processes 2 --clock device", "--clock device", marks=pytest.mark.slow),  # these start processes
-        pytest.param(
-            "--processes 2 --device nowhere", "--device: 'nowhere' is not a device", marks=pytest.mark.slow
-        ),
-        ("--processes 2 --callgrind", "--callgrind counts the same in every process"),
-    ],
-)
-def test_what_cannot_be_asked_is_said_in_one_line(at: Any, run: Run, options: str, said: str) -> None:
-    shown = run(at, f"%timer {options} n + 1").strip()
-    assert said in shown
-    assert "\n" not in shown
-    assert "_timer" not in at.user_ns
-
-
-def test_a_lone_word_before_a_cell_is_no_number_of_processes(at: Any, run: Run) -> None:
-    shown = run(at, "%%timer --processes x\nn + 1").strip()
-    assert shown.startswith("UsageError: %%timer: --processes 'x': give a whole number of at least 2")
-    assert "\n" not in shown
 
 
 @pytest.mark.parametrize(
@@ -589,24 +521,16 @@ def test_two_kernels_may_do_it_at_once_and_share_a_store(tmp_path: Path) -> None
 # ``%%timer --callgrind``, with the real core.
 
 
-@pytest.fixture
-def counted(loaded: InteractiveShell) -> InteractiveShell:
-    import torch
-
-    loaded.user_ns.update(torch=torch)
-    return loaded
-
-
 @pytest.mark.valgrind
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
-def test_a_cell_is_counted_and_its_difference_is_shown(counted: Any, run: Run) -> None:
+def test_a_cell_is_counted_and_its_difference_is_shown(timed: Any, run: Run) -> None:
     from torchbench_magic.counting.client import the_server
 
-    run(counted, "x = torch.randn(32, 32)\ndef twice(x):\n    return (x + x) * 2")
+    run(timed, "x = torch.randn(32, 32)\ndef twice(x):\n    return (x + x) * 2")
     shown = run(
-        counted, f"%%timer {QUICK} --callgrind 20\n# --- setup\ny = x[:, :1]\n# --- A\nx * x\n# --- B\ntwice(x * y)"
+        timed, f"%%timer {QUICK} --callgrind 20\n# --- setup\ny = x[:, :1]\n# --- A\nx * x\n# --- B\ntwice(x * y)"
     )
-    result = counted.user_ns["_timer"]
+    result = timed.user_ns["_timer"]
     assert list(result.counts) == [("A", None, 1), ("B", None, 1)]
     assert result.counts["A"].number_per_run == 20
     frame = result.frame
@@ -616,74 +540,49 @@ def test_a_cell_is_counted_and_its_difference_is_shown(counted: Any, run: Run) -
     assert "from 20 calls at 1 thread" in shown
     first = result.counts["A"].counts()
 
-    run(counted, f"%%timer {QUICK} -q --callgrind 20\n# --- A\nx * x\n# --- gone\nnext(gone)\n")  # fails in the timing
-    run(counted, "import types; gone = (i for i in range(10**9))")
-    shown = run(counted, f"%%timer {QUICK} --callgrind 20\n# --- A\nx * x\n# --- gone\nnext(gone)")
-    again = counted.user_ns["_timer"]
+    run(timed, f"%%timer {QUICK} -q --callgrind 20\n# --- A\nx * x\n# --- gone\nnext(gone)\n")  # fails in the timing
+    run(timed, "import types; gone = (i for i in range(10**9))")
+    shown = run(timed, f"%%timer {QUICK} --callgrind 20\n# --- A\nx * x\n# --- gone\nnext(gone)")
+    again = timed.user_ns["_timer"]
     assert again.counts["A"].counts() == first  # the same cell, the same number
     assert "gone was not counted: gone (generator) cannot be sent" in " ".join(shown.replace("`", "").split())
     assert again.frame["median"].notna().all()
 
-    run(counted, f"%timer {QUICK} -q -t 1,2 --callgrind 20 --callgrind-form module x * x")
-    result = counted.user_ns["_timer"]
+    run(timed, f"%timer {QUICK} -q -t 1,2 --callgrind 20 --callgrind-form module x * x")
+    result = timed.user_ns["_timer"]
     assert list(result.counts) == [(None, None, 1), (None, None, 2)]
     assert result.counts.form == "module"
     assert result.counts[None, None, 1].counts() != first
 
     server = the_server().pid
     assert server is not None
-    run(counted, "%unload_ext torchbench_magic")
+    run(timed, "%unload_ext torchbench_magic")
     assert the_server().pid is None
     assert os.path.exists(f"/proc/{server}")  # for the next kernel
-
-
-def test_without_valgrind_one_line_says_so_and_the_times_still_come(
-    counted: Any, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    shown = run(counted, f"%%timer {QUICK} --callgrind\n# --- A\n1 + 1\n# --- B\nsum(range(9))")
-    assert "sudo apt-get install valgrind" in " ".join(shown.split())
-    result = counted.user_ns["_timer"]
-    assert len(result.counts) == 0
-    assert result.frame["median"].notna().all()
-    assert [doubt.kind for doubt in result.warnings].count("not-counted") == 1
-
-
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ("--callgrind-form module x", "give both"),
-        ("--callgrind-form cell x", "give function or module"),
-    ],
-)
-def test_what_does_not_go_together_is_said_in_one_line(counted: Any, run: Run, line: str, told: str) -> None:
-    shown = run(counted, f"%timer {line}")
-    assert shown.startswith("UsageError")
-    assert told in shown
 
 
 @pytest.mark.valgrind
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 @pytest.mark.slow
 def test_saved_counts_come_back_and_a_point_without_them_is_measured_again(
-    counted: Any, run: Run, tmp_path: Path
+    timed: Any, run: Run, tmp_path: Path
 ) -> None:
     from torchbench_magic import load
 
-    run(counted, "x = torch.ones(32)")
+    run(timed, "x = torch.ones(32)")
     cell = f"%%timer {QUICK} -q {{}} --save {tmp_path / 'runs.sqlite'}\n# --- A\nx * x\n# --- B\nx + x * x"
-    run(counted, cell.format(""))
-    run(counted, cell.format("--resume --callgrind 20"))
-    first = counted.user_ns["_timer"]
+    run(timed, cell.format(""))
+    run(timed, cell.format("--resume --callgrind 20"))
+    first = timed.user_ns["_timer"]
     assert "resumed" not in [doubt.kind for doubt in first.warnings], "what was stored had no counts"
     (stored,) = [one for one in load(tmp_path / "runs.sqlite") if one.counts]
     assert stored.diff().frame.equals(first.diff().frame)
     assert stored.diff().callees("PyNumber_Multiply")["calls"].tolist()[0] == 1
 
-    run(counted, cell.format("--resume --callgrind 20"))
-    again = counted.user_ns["_timer"]
+    run(timed, cell.format("--resume --callgrind 20"))
+    again = timed.user_ns["_timer"]
     assert "resumed" in [doubt.kind for doubt in again.warnings]
     assert again.frame["instructions"].tolist() == first.frame["instructions"].tolist()
-    run(counted, cell.format("--resume --callgrind 30"))
-    assert counted.user_ns["_timer"].counts["A"].number_per_run == 30
-    run(counted, "%unload_ext torchbench_magic")
+    run(timed, cell.format("--resume --callgrind 30"))
+    assert timed.user_ns["_timer"].counts["A"].number_per_run == 30
+    run(timed, "%unload_ext torchbench_magic")

@@ -17,6 +17,8 @@ from torchbench_magic.process import dynamo
 from torchbench_magic.process.compile_watch import CompileWatch, break_in_words, why_given_up
 from torchbench_magic.process.dynamo import CompiledFrame, change_of, guard_text, value_after
 
+pytestmark = pytest.mark.usefixtures("compiled_anew")
+
 # ==== compile watch ===================================================================================================
 # What is noted as torch.compile runs, with the compiler itself.
 
@@ -52,7 +54,6 @@ def times(x: Any, n: Any) -> Any:
     return x * n
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_a_recompile_has_the_guard_and_what_the_variable_is_now() -> None:
     g = torch.compile(times, backend="eager")
     first, second = seen(lambda: (g(torch.ones(3), 1), g(torch.ones(3), 2)))
@@ -62,7 +63,6 @@ def test_a_recompile_has_the_guard_and_what_the_variable_is_now() -> None:
     assert second.line == times.__code__.co_firstlineno
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_a_new_size_is_told_though_the_newest_compilation_was_of_another_gradient_mode() -> None:
     net, x = torch.nn.Sequential(torch.nn.Linear(4, 4)), torch.ones(64, 4)
     g = torch.compile(net, backend="eager")
@@ -73,14 +73,12 @@ def test_a_new_size_is_told_though_the_newest_compilation_was_of_another_gradien
     assert again.guard == "tensor 'input' size mismatch at index 0. expected 64, actual 32"
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_what_was_compiled_before_is_not_said_and_warm_code_compiles_nothing() -> None:
     g = torch.compile(times, backend="eager")
     g(torch.ones(3), 1)
     assert seen(lambda: g(torch.ones(3), 1)) == ()
 
 
-@pytest.mark.usefixtures("compiled_anew")
 @pytest.mark.slow
 def test_more_frames_than_the_compiler_remembers_are_all_noted() -> None:
     def run() -> None:
@@ -90,7 +88,6 @@ def test_more_frames_than_the_compiler_remembers_are_all_noted() -> None:
     assert len(seen(run)) == 70
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_a_progress_is_told_what_is_being_compiled_and_when_it_has_ended() -> None:
     told = Told()
     g = torch.compile(times, backend="eager")
@@ -99,7 +96,6 @@ def test_a_progress_is_told_what_is_being_compiled_and_when_it_has_ended() -> No
     assert told.said[-1] == ""
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_the_backward_pass_that_is_compiled_later_belongs_to_its_function() -> None:
     g = torch.compile(times, backend="aot_eager")
     x = torch.ones(3, requires_grad=True)
@@ -110,7 +106,6 @@ def test_the_backward_pass_that_is_compiled_later_belongs_to_its_function() -> N
     assert backward.name == "times"
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_callbacks_are_gone_afterwards_and_those_of_the_user_stay() -> None:
     from torch._dynamo.callback import callback_handler
 
@@ -126,7 +121,6 @@ def test_callbacks_are_gone_afterwards_and_those_of_the_user_stay() -> None:
     seen(callback_handler.clear)
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_a_reader_of_variables_that_fails_does_not_end_the_users_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dynamo, "being_compiled", lambda: 1 / 0)
     g = torch.compile(times, backend="eager")
@@ -138,7 +132,6 @@ def test_a_reader_of_variables_that_fails_does_not_end_the_users_compilation(mon
     assert isinstance(watch.failed, ZeroDivisionError)
 
 
-@pytest.mark.usefixtures("compiled_anew")
 @compiles_as_today
 def test_a_limit_an_error_that_is_suppressed_and_a_break_in_a_loop_are_given_up() -> None:
     def lengths(x: Any, name: str) -> Any:
@@ -163,13 +156,11 @@ def test_a_limit_an_error_that_is_suppressed_and_a_break_in_a_loop_are_given_up(
     assert "`print` cannot be compiled" in found["loop"]
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_the_short_words_of_older_torch_for_a_limit_are_read() -> None:
     for said in ("recompile_limit reached", "accumulated_recompile_limit reached"):
         assert why_given_up(CompiledFrame("1/0", "f", "f.py", 1, why=said)) == said
 
 
-@pytest.mark.usefixtures("compiled_anew")
 @pytest.mark.slow
 def test_a_compiler_that_is_imported_later_is_watched_too() -> None:
     text = (
@@ -191,7 +182,6 @@ def test_a_compiler_that_is_imported_later_is_watched_too() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_without_the_names_of_the_compiler_nothing_is_known_and_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("callback", "utils", "config", "convert_frame"):
         monkeypatch.setitem(sys.modules, f"torch._dynamo.{name}", ModuleType(name))
@@ -203,7 +193,6 @@ def test_without_the_names_of_the_compiler_nothing_is_known_and_nothing_fails(mo
     assert dynamo.being_compiled() is None
 
 
-@pytest.mark.usefixtures("compiled_anew")
 @pytest.mark.parametrize("name", ["TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"])
 def test_a_compiler_that_the_environment_switches_off_is_known_to_be(
     name: str, monkeypatch: pytest.MonkeyPatch

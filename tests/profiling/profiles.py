@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tests.show.builders import rows_of
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.schema import LINE_COLUMNS, OP_COLUMNS, frame_of
+from torchbench_magic.profiling.schema import LINE_COLUMNS, OP_COLUMNS
 from torchbench_magic.profiling.trace import (
     EVENT_COLUMNS,
     KINDS,
@@ -73,38 +74,28 @@ def trace_of_two_kernels(name: str = "aten::mm") -> Trace:
 
 def profile_of_two_kernels(name: str = "aten::mm", **changes: object) -> Profile:
     """The profile that `trace_of_two_kernels` belongs to."""
-    lines = frame_of(
+    lines = rows_of(
         LINE_COLUMNS,
-        {
-            "cell": [3, 3, 3],
-            "line": [2, 3, 4],
-            "source": ["y = x @ x", "z = y.relu()", "torch.cuda.synchronize()"],
-            "file": ["<cell>"] * 3,
-            "source_id": ["ab12"] * 3,
-            "thread": [0] * 3,
-            "calls": [1] * 3,
-            "wall_time": [0.005, 0.002, 0.003],
-            "self_cpu_time": [0.002, 0.001, 0.0],
-            "cpu_time": [0.002, 0.001, 0.0],
-            "python_time": [0.003, 0.001, 0.003],
-            "self_device_time": [0.002, 0.0005, 0.0],
-            "device_time": [0.002, 0.0005, 0.0],
-        },
+        cell=3,
+        line=[2, 3, 4],
+        source=["y = x @ x", "z = y.relu()", "torch.cuda.synchronize()"],
+        source_id="ab12",
+        wall_time=[0.005, 0.002, 0.003],
+        self_cpu_time=[0.002, 0.001, 0.0],
+        cpu_time=[0.002, 0.001, 0.0],
+        python_time=[0.003, 0.001, 0.003],
+        self_device_time=[0.002, 0.0005, 0.0],
+        device_time=[0.002, 0.0005, 0.0],
     )
-    ops = frame_of(
+    ops = rows_of(
         OP_COLUMNS,
-        {
-            "op": [name, "aten::relu"],
-            "calls": [1, 1],
-            "self_cpu_time": [0.002, 0.001],
-            "cpu_time": [0.002, 0.001],
-            "self_device_time": [0.002, 0.0005],
-            "cell": [3, 3],
-            "line": [2, 3],
-            "source_id": ["ab12"] * 2,
-            "file": ["<cell>"] * 2,
-            "thread": [0, 0],
-        },
+        op=[name, "aten::relu"],
+        cell=3,
+        line=[2, 3],
+        source_id="ab12",
+        self_cpu_time=[0.002, 0.001],
+        cpu_time=[0.002, 0.001],
+        self_device_time=[0.002, 0.0005],
     )
     fields = {
         "lines": lines,

@@ -102,6 +102,23 @@ def device_time(result: Joined, every: Events) -> DeviceTime | None:
 BODY_RUNS = stream((1, entered(BODY)), (2, 1), (50, 2), (95, LEAVE))
 
 
+KERNELS = (
+    {"name": "linear", "start": 10, "end": 30, "corr": 1},
+    {"name": "mm", "start": 12, "end": 20, "corr": 2},
+    {"name": "cudaLaunchKernel", "start": 13, "kind": "cuda_runtime", "corr": 501, "link": 2},
+    {"name": "gemm", "start": 70, "end": 90, "kind": "kernel", "corr": 501, "link": 2, "native": 7},
+    # launched by no op that torch knows: the runtime call stands on a line
+    {"name": "cudaLaunchKernel", "start": 60, "kind": "cuda_runtime", "corr": 502},
+    {"name": "custom", "start": 300, "end": 305, "kind": "kernel", "corr": 502, "native": 7},
+)
+# on a thread without Python, while line 2 waits for it
+BACKWARD = (
+    {"name": "exp", "start": 10, "end": 20, "seq": 3},
+    {"name": "ExpBackward0", "start": 60, "end": 70, "seq": 3, "fwd": 1, "scope": 1, "native": DEVICE, "tid": 4},
+    {"name": "mul", "start": 62, "end": 65, "native": DEVICE, "tid": 4},
+)
+
+
 def test_an_op_is_on_the_line_at_its_start_even_if_it_outlasts_it() -> None:
     result = joined(events({"name": "mm", "start": 49, "end": 60}, {"name": "add", "start": 50, "end": 51}), BODY_RUNS)
     assert [line_of(result, op) for op in range(2)] == [1, 2]
@@ -163,21 +180,7 @@ def test_a_backward_op_belongs_to_the_last_op_with_its_number() -> None:
 
 
 def test_backward_on_a_thread_without_python_is_on_the_line_that_waits_for_it() -> None:
-    ops = events(
-        {"name": "exp", "start": 10, "end": 20, "seq": 3},
-        {
-            "name": "ExpBackward0",
-            "start": 60,
-            "end": 70,
-            "seq": 3,
-            "fwd": 1,
-            "scope": 1,
-            "native": DEVICE,
-            "tid": 4,
-        },
-        {"name": "mul", "start": 62, "end": 65, "native": DEVICE, "tid": 4},
-    )
-    result = joined(ops, BODY_RUNS, natives=(MAIN, DEVICE))
+    result = joined(events(*BACKWARD), BODY_RUNS, natives=(MAIN, DEVICE))
     assert [line_of(result, op) for op in range(3)] == [1, 2, 2]
     assert [result.tree.thread[node] for node in result.node.tolist()] == [0, 1, 1]
     on_device = [n for n in range(len(result.tree)) if result.tree.thread[n] == 1 and result.tree.line[n] == 2]
@@ -233,13 +236,7 @@ def test_bytes_are_on_the_line_and_in_the_innermost_op_of_their_thread() -> None
 
 def test_a_kernel_is_on_the_op_and_the_line_that_launched_it_however_late_it_runs() -> None:
     every = events(
-        {"name": "linear", "start": 10, "end": 30, "corr": 1},
-        {"name": "mm", "start": 12, "end": 20, "corr": 2},
-        {"name": "cudaLaunchKernel", "start": 13, "kind": "cuda_runtime", "corr": 501, "link": 2},
-        {"name": "gemm", "start": 70, "end": 90, "kind": "kernel", "corr": 501, "link": 2, "native": 7},
-        # launched by no op that torch knows: the runtime call stands on a line
-        {"name": "cudaLaunchKernel", "start": 60, "kind": "cuda_runtime", "corr": 502},
-        {"name": "custom", "start": 300, "end": 305, "kind": "kernel", "corr": 502, "native": 7},
+        *KERNELS,
         {"name": "of another cell", "start": 5, "end": 8, "kind": "kernel", "corr": 400, "native": 7},
     )
     result = joined(every.where(every.is_op), BODY_RUNS)

@@ -20,7 +20,7 @@ from torchbench_magic.profiling.trace import Source
 
 from .cases import Case
 from .running import run_case
-from .test_attribution import BODY, BODY_RUNS, DEVICE, MAIN, F, events, joined, stream
+from .test_attribution import BACKWARD, BODY, BODY_RUNS, DEVICE, KERNELS, MAIN, F, events, joined, stream
 
 # ==== synthetic tree ==================================================================================================
 # The call tree on synthetic streams: no profiler, every time a round number.
@@ -100,14 +100,7 @@ def test_a_call_that_never_ended_ends_with_the_one_around_it_or_with_the_run() -
 
 
 def test_a_kernel_is_on_the_op_that_launched_it_or_on_the_line() -> None:
-    every = events(
-        {"name": "linear", "start": 10, "end": 30, "corr": 1},
-        {"name": "mm", "start": 12, "end": 20, "corr": 2},
-        {"name": "cudaLaunchKernel", "start": 13, "kind": "cuda_runtime", "corr": 501, "link": 2},
-        {"name": "gemm", "start": 70, "end": 90, "kind": "kernel", "corr": 501, "link": 2, "native": 7},
-        {"name": "cudaLaunchKernel", "start": 60, "kind": "cuda_runtime", "corr": 502},
-        {"name": "custom", "start": 300, "end": 305, "kind": "kernel", "corr": 502, "native": 7},
-    )
+    every = events(*KERNELS)
     result = joined(every.where(every.is_op), BODY_RUNS)
     table = frames(result, every=every)
     assert tree_of(table, "self_device_time") == [
@@ -121,13 +114,8 @@ def test_a_kernel_is_on_the_op_that_launched_it_or_on_the_line() -> None:
 
 
 def test_backward_on_another_thread_is_below_the_line_that_waits_and_caused_by_the_forward_op() -> None:
-    ops = events(
-        {"name": "exp", "start": 10, "end": 20, "seq": 3},
-        {"name": "ExpBackward0", "start": 60, "end": 70, "seq": 3, "fwd": 1, "scope": 1, "native": DEVICE, "tid": 4},
-        {"name": "mul", "start": 62, "end": 65, "native": DEVICE, "tid": 4},
-    )
     modules = ModuleRecord(("net",), {MAIN: array("q", [5, 0, 45, -1])})
-    result = joined(ops, BODY_RUNS, natives=(MAIN, DEVICE))
+    result = joined(events(*BACKWARD), BODY_RUNS, natives=(MAIN, DEVICE))
     table = frames(result, modules)
     assert dict(tree_of(table, "backward_cpu_time"))["   exp"] == 10
     of_thread = table[table["thread"] == 1]
@@ -190,9 +178,16 @@ def sine_whose_node_runs_more() -> Events:
     )
 
 
+# the node of line 2 calls f from 65 to 85
+CALLS_BACK = stream((1, entered(BODY)), (2, 1), (50, 2), (65, entered(F)), (66, 2), (85, LEAVE), (95, LEAVE))
+# net from 5 to 45, with last from 8 to 30; and both once more while the node runs
+CALLED_AGAIN = ModuleRecord(
+    ("net", "last"), {MAIN: array("q", [5, 0, 8, 1, 30, -2, 45, -1, 65, 0, 66, 1, 84, -2, 85, -1])}
+)
+
+
 def test_what_recorded_python_runs_inside_a_backward_node_is_caused_by_no_other_line() -> None:
-    lines = stream((1, entered(BODY)), (2, 1), (50, 2), (65, entered(F)), (66, 2), (85, LEAVE), (95, LEAVE))
-    result = joined(sine_whose_node_runs_more(), lines)
+    result = joined(sine_whose_node_runs_more(), CALLS_BACK)
     assert [result.ops.names[name] for name in result.ops.name[result.made_by >= 0]] == [
         _ENGINE + "SinBackward0",
         "SinBackward0",
@@ -204,10 +199,7 @@ def test_what_recorded_python_runs_inside_a_backward_node_is_caused_by_no_other_
 
 
 def test_a_module_that_the_pass_calls_again_has_that_time_as_backward_and_not_as_forward() -> None:
-    record = ModuleRecord(
-        ("net", "last"), {MAIN: array("q", [5, 0, 8, 1, 30, -2, 45, -1, 65, 0, 66, 1, 84, -2, 85, -1])}
-    )
-    made = modules_of(frames(joined(sine_whose_node_runs_more(), BODY_RUNS), record))
+    made = modules_of(frames(joined(sine_whose_node_runs_more(), BODY_RUNS), CALLED_AGAIN))
     assert made["name"].tolist() == ["net", "last"]
     assert made["parent"].tolist() == [-1, 0]
     assert made["calls"].tolist() == [2, 2]
@@ -217,19 +209,15 @@ def test_a_module_that_the_pass_calls_again_has_that_time_as_backward_and_not_as
 
 
 def test_a_line_caused_what_its_modules_do_again_and_each_of_them_its_own() -> None:
-    record = ModuleRecord(
-        ("net", "last"), {MAIN: array("q", [5, 0, 8, 1, 30, -2, 45, -1, 65, 0, 66, 1, 84, -2, 85, -1])}
-    )
-    table = frames(joined(sine_whose_node_runs_more(), BODY_RUNS), record)
+    table = frames(joined(sine_whose_node_runs_more(), BODY_RUNS), CALLED_AGAIN)
     caused = {name.strip(): ns for name, ns in tree_of(table, "backward_cpu_time") if ns}
     assert caused == {"net": 2, "last": 18, "sin": 10}
     assert sum(caused.values()) == 30
 
 
 def test_a_module_whose_own_backward_is_python_with_lines_caused_that_time_too() -> None:
-    lines = stream((1, entered(BODY)), (2, 1), (50, 2), (65, entered(F)), (66, 2), (85, LEAVE), (95, LEAVE))
     record = ModuleRecord(("net",), {MAIN: array("q", [5, 0, 45, -1])})
-    made = modules_of(frames(joined(sine_whose_node_runs_more(), lines), record))
+    made = modules_of(frames(joined(sine_whose_node_runs_more(), CALLS_BACK), record))
     assert (made["backward_cpu_time"] * 1e9).round().tolist() == [30]
 
 

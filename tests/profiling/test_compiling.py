@@ -24,6 +24,8 @@ from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.schema import COMPILATION_COLUMNS, frame_of
 from torchbench_magic.profiling.view import compilations_table, document
 
+pytestmark = pytest.mark.usefixtures("compiled_anew")
+
 # ==== compilations ====================================================================================================
 # What torch.compile did stands in a profile: on which lines, why, how long; nothing where it did nothing.
 
@@ -70,7 +72,6 @@ def recompiled() -> Profile:
     return seen(LIMIT)
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_each_compiled_frame_is_a_row_with_its_line_its_kind_and_its_reason() -> None:
     table = broken().compilations
     rows = [(row.function, row.line, row.kind, row.calls) for row in table.itertuples()]
@@ -84,7 +85,6 @@ def test_each_compiled_frame_is_a_row_with_its_line_its_kind_and_its_reason() ->
     assert table["fell_back"].isna().all()
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_each_line_that_breaks_the_graph_is_a_row_with_its_reason() -> None:
     rows = broken().graph_breaks.to_dict("records")
     assert [(row["cell"], row["line"]) for row in rows] == [(7, 4), (7, 5)]
@@ -94,14 +94,12 @@ def test_each_line_that_breaks_the_graph_is_a_row_with_its_reason() -> None:
     assert rows[0]["count"] == 3  # f was compiled for 1, for any n, and for float64
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_the_lines_from_which_on_code_is_compiled_as_one_piece_are_known() -> None:
     assert {line for _, line in compiled_from(broken().frames)} == {2, 4, 5}
     as_it_is = seen("%%tprofile\ndef f(x):\n    print(end='')\n    return x.sin()\nf(x)\n")
     assert not compiled_from(as_it_is.frames)
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_a_break_in_a_function_that_is_called_stands_on_the_line_of_that_function() -> None:
     text = """%%tprofile
 import time
@@ -115,7 +113,6 @@ torch.compile(f, backend="eager")(x)
     assert seen(text).graph_breaks["line"].unique().tolist() == [4]
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_after_a_reset_it_is_not_known_which_compilation_was_called() -> None:
     text = """%%tprofile
 def f(x):
@@ -132,7 +129,6 @@ for i in range(3):
     assert cure.text == "Take the reset of the compiler out of the cell: everything is compiled again after each one."
 
 
-@pytest.mark.usefixtures("compiled_anew")
 @pytest.mark.compiler  # of all that an optimizer calls: seconds
 def test_the_break_in_an_optimizers_step_is_said_to_be_torchs_own() -> None:
     text = """%%tprofile
@@ -152,7 +148,6 @@ torch.compile(step, backend="eager")()
     assert not any(each.cures for each in found)
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_the_rest_of_a_method_is_named_as_the_method_and_is_a_rest() -> None:
     text = """%%tprofile
 class Net(torch.nn.Module):
@@ -169,7 +164,6 @@ torch.compile(Net(), backend="eager")(x)
     assert set(table[table["line"] == 5]["kind"]) == {"resume"}
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_a_function_that_is_kept_from_being_compiled_is_named_without_an_address() -> None:
     text = """%%tprofile
 @torch.compiler.disable
@@ -183,7 +177,6 @@ torch.compile(f, backend="eager")(x)
     assert reason == "`plain` is called, which `torch.compiler.disable` keeps from being compiled"
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_a_module_of_a_library_is_named_with_its_own_line_and_argument() -> None:
     text = "%%tprofile\nm(torch.ones(4))\nm(torch.ones(2, 4))\n"
     table = seen(text, {"m": torch.compile(torch.nn.Sequential(torch.nn.Linear(4, 4)), backend="eager")}).compilations
@@ -193,13 +186,11 @@ def test_a_module_of_a_library_is_named_with_its_own_line_and_argument() -> None
     assert table["source_id"].isna().all()
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_a_function_of_another_cell_has_the_source_of_that_cell() -> None:
     made = recompiled()
     assert set(made.compilations["source_id"]) == {made.source_id}
 
 
-@pytest.mark.usefixtures("compiled_anew")
 @compiles_as_today
 def test_compiled_code_stands_on_the_def_line_and_what_comes_after_a_break_on_that_line() -> None:
     frames = broken().frames
@@ -212,7 +203,6 @@ def test_compiled_code_stands_on_the_def_line_and_what_comes_after_a_break_on_th
     assert on["aten::sin"] == {5}
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_warm_code_and_code_that_is_not_compiled_have_no_rows_and_no_insight() -> None:
     names = {"g": torch.compile(lambda x: x.sin() + 1, backend="eager"), "x": torch.ones(4)}
     names["g"](names["x"])
@@ -225,7 +215,6 @@ def test_warm_code_and_code_that_is_not_compiled_have_no_rows_and_no_insight() -
 
 
 @pytest.mark.compiler
-@pytest.mark.usefixtures("compiled_anew")
 @compiles_as_today
 def test_the_four_kinds_of_insights_speak_about_planted_causes() -> None:
     found = {each.kind: each for each in calm(broken()).insights}
@@ -242,7 +231,6 @@ def test_the_four_kinds_of_insights_speak_about_planted_causes() -> None:
     assert any(cure.code == "torch._dynamo.config.recompile_limit = 64" for cure in found["fell-back"].cures)
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_what_changed_is_told_against_the_newest_compilation() -> None:
     names: dict[str, Any] = {"g": torch.compile(lambda x, n: x * n, backend="eager")}
     for n in (1, 2, 1.5):
@@ -251,7 +239,6 @@ def test_what_changed_is_told_against_the_newest_compilation() -> None:
     assert seen(again, names).compilations["reason"].tolist() == ["`n` was of type float, now int"]
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_a_graph_break_that_is_raised_does_not_run_uncompiled() -> None:
     text = """
 def f(x):
@@ -271,7 +258,6 @@ for _ in range(2):
     assert "fell-back" not in {each.kind for each in made.insights}
 
 
-@pytest.mark.usefixtures("compiled_anew")
 @pytest.mark.parametrize(
     ("calls", "never"),
     [
@@ -296,7 +282,6 @@ def test_a_cure_of_a_recompilation_is_of_what_changed_and_can_be_carried_out(cal
 
 
 @pytest.mark.compiler
-@pytest.mark.usefixtures("compiled_anew")
 def test_what_was_compiled_is_kept_in_the_store_and_shown_behind_the_switch(tmp_path: Path) -> None:
     made = broken()
     made.save(tmp_path / "kept.db")
@@ -313,7 +298,6 @@ def test_what_was_compiled_is_kept_in_the_store_and_shown_behind_the_switch(tmp_
     assert {"compilations", "graph breaks"}.isdisjoint(table.name for table in document(seen(PLAIN)).tables)
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_a_look_at_the_compiler_that_fails_is_said_and_the_cell_runs_on(monkeypatch: pytest.MonkeyPatch) -> None:
     from torchbench_magic.process import dynamo
 
@@ -323,7 +307,6 @@ def test_a_look_at_the_compiler_that_fails_is_said_and_the_cell_runs_on(monkeypa
     assert made.compilations["reason"].dropna().tolist()[0] == "`name` is no longer ''"
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_cycles_of_a_schedule_add_up_what_they_compiled() -> None:
     from torchbench_magic import profile
 
@@ -335,7 +318,6 @@ def test_cycles_of_a_schedule_add_up_what_they_compiled() -> None:
     assert sum(len(cycle.compilations) for cycle in made.cycles) == 2
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_under_a_stance_that_forbids_compiling_the_users_error_is_what_comes(tmp_path: Path) -> None:
     names = {"torch": torch, "g": torch.compile(lambda x, n: x * n, backend="eager"), "x": torch.ones(4)}
     names["g"](names["x"], 1)
@@ -359,7 +341,6 @@ torch.compile(f, backend="eager")(x, "n")
 """
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_a_compiler_that_is_switched_off_is_said_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "compile-off" not in [doubt.kind for doubt in recompiled().warnings]
     assert seen(BROKEN_FOR_GOOD).compilations["fell_back"].notna().any()  # of a function of this name and line
@@ -374,7 +355,6 @@ def test_a_compiler_that_is_switched_off_is_said_where_it_is_asked_for(monkeypat
     assert "compile-off" not in [doubt.kind for doubt in seen(PLAIN).warnings]
 
 
-@pytest.mark.usefixtures("compiled_anew")
 @pytest.mark.slow
 def test_without_a_compiler_on_the_path_the_users_error_comes_and_a_suppressed_one_is_said() -> None:
     inductor = pytest.importorskip("torch._inductor.config")
@@ -399,7 +379,6 @@ def errors_without_a_compiler() -> None:
     assert "fell-back" in {each.kind for each in calm(outcome.profile).insights}
 
 
-@pytest.mark.usefixtures("compiled_anew")
 @pytest.mark.compiler
 def test_a_graph_of_the_compilers_has_no_internal_name_among_the_modules() -> None:
     net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.show.builders import profile_of
+from tests.show.builders import profile_of, rows_of
 from torchbench_magic.errors import InputError
 from torchbench_magic.profiling.diff import ProfileDiff
 from torchbench_magic.profiling.options import ProfileOptions
@@ -146,21 +146,17 @@ def test_a_profile_pickles() -> None:
 # From an op to the lines, modules and shapes it is called with.
 
 
-CALLED_OPS = frame_of(
+CALLED_OPS = rows_of(
     OP_COLUMNS,
-    {
-        "op": ["aten::bmm", "aten::bmm", "aten::bmm", "mine"],
-        "input_shapes": ["[[1]]", "[[1]]", "[[2]]", "[]"],
-        "calls": [1, 2, 4, 1],
-        "self_cpu_time": [0.1, 0.2, 0.1, 9.0],
-        "cpu_time": [0.2, 0.2, 0.6, 9.0],
-        "module": ["net.a", "net.a", "net.b", None],
-        "cell": [3, 3, 3, 3],
-        "line": [2, 2, 3, 3],
-        "source_id": ["cell"] * 4,
-        "file": ["<cell>"] * 4,
-        "thread": [0] * 4,
-    },
+    op=["aten::bmm", "aten::bmm", "aten::bmm", "mine"],
+    input_shapes=["[[1]]", "[[1]]", "[[2]]", "[]"],
+    calls=[1, 2, 4, 1],
+    self_cpu_time=[0.1, 0.2, 0.1, 9.0],
+    cpu_time=[0.2, 0.2, 0.6, 9.0],
+    module=["net.a", "net.a", "net.b", None],
+    cell=3,
+    line=[2, 2, 3, 3],
+    source_id="cell",
 )
 
 

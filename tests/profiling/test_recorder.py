@@ -31,6 +31,8 @@ from torchbench_magic.profiling.view import document
 
 from .profiling_text import profiled
 
+pytestmark = pytest.mark.usefixtures("compiled_anew")
+
 # ==== observer ========================================================================================================
 # A profile changes nothing of what it observes: what is compiled, random numbers, hooks, modes.
 
@@ -113,7 +115,6 @@ def seen(call: Callable[[Any], Any], **options: bool) -> Profile:
 KINDS = (whole, in_place, function, part, train_step)
 
 
-@pytest.mark.usefixtures("compiled_anew")
 @pytest.mark.parametrize(
     ("make", "backend"),
     [
@@ -157,7 +158,6 @@ print(counters["frames"]["total"], counters["frames"]["ok"])
 """
 
 
-@pytest.mark.usefixtures("compiled_anew")
 @pytest.mark.slow
 def test_in_a_new_process_the_compiler_meets_no_frame_of_ours() -> None:
     """There it looks at code of torch's own and of the standard library for the first time, and would at ours."""
@@ -169,15 +169,6 @@ def test_in_a_new_process_the_compiler_meets_no_frame_of_ours() -> None:
     assert max(ours) <= plain, met  # fewer: what this package imports has run before
 
 
-@pytest.mark.usefixtures("compiled_anew")
-def test_code_compiled_before_the_profile_is_not_compiled_in_it() -> None:
-    call = broken("eager")
-    call(torch.ones(2, 4))
-    torch.compiler.set_stance("fail_on_recompile")
-    assert compiled_by(lambda: seen(call)) == 0
-
-
-@pytest.mark.usefixtures("compiled_anew")
 def test_a_timed_cell_compiles_exactly_as_many_frames_as_the_call() -> None:
     from torchbench_magic import compare
 
@@ -188,7 +179,6 @@ def test_a_timed_cell_compiles_exactly_as_many_frames_as_the_call() -> None:
     assert compiled_by(timed) == 0
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_modules_in_compiled_code_have_no_rows_and_this_is_said() -> None:
     call = broken("eager")
     call(torch.ones(2, 4))
@@ -198,7 +188,6 @@ def test_modules_in_compiled_code_have_no_rows_and_this_is_said() -> None:
     assert "compiled-modules" not in [doubt.kind for doubt in seen(Block()).warnings]
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_a_module_and_what_it_was_compiled_to_have_the_names_that_the_code_uses() -> None:
     m = Block()
     cm = torch.compile(m, backend="eager")
@@ -211,7 +200,6 @@ def test_a_module_and_what_it_was_compiled_to_have_the_names_that_the_code_uses(
     assert made.modules["name"].tolist() == ["head", "head.norm", "head.linear"]
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_profile_called_in_a_notebook_names_the_cells_of_the_book_that_is_open() -> None:
     cell = CellText.of("def f():\n    return 1\n", "<cell of a notebook>", 7)
     names: dict[str, Any] = {}
@@ -225,7 +213,6 @@ def test_profile_called_in_a_notebook_names_the_cells_of_the_book_that_is_open()
     assert code.cell_of(cell.file) is None
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_a_grouping_that_was_asked_for_is_shown_first() -> None:
     made = profile("y = x @ x\n", globals={"x": torch.ones(8, 8)}, shapes=True)
     assert document(made).tables[0].name == "lines"
@@ -237,7 +224,6 @@ def test_a_grouping_that_was_asked_for_is_shown_first() -> None:
 DRAWS = "drawn.append((torch.rand(2).tolist(), np.random.rand(), random.random()))\n"
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_a_profile_of_any_kind_draws_no_random_numbers() -> None:
     names: dict[str, Any] = {"torch": torch, "np": np, "random": random, "drawn": []}
 
@@ -263,7 +249,6 @@ def test_a_profile_of_any_kind_draws_no_random_numbers() -> None:
 # ---- hooks, copies, scripts -------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_no_hook_is_registered_meanwhile() -> None:
     names: dict[str, Any] = {"modules": torch_modules, "net": Block(), "x": torch.ones(2, 4), "kept": (kept := [])}
     made = profile("y = net(x)\nkept.append(bool(modules._has_any_global_hook()))", globals=names)
@@ -271,7 +256,6 @@ def test_no_hook_is_registered_meanwhile() -> None:
     assert len(made.modules) == 3
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_the_users_own_global_hooks_are_called_for_the_users_modules_only() -> None:
     called: list[str] = []
     handle = torch_modules.register_module_forward_hook(lambda module, args, out: called.append(type(module).__name__))
@@ -282,7 +266,6 @@ def test_the_users_own_global_hooks_are_called_for_the_users_modules_only() -> N
     assert called == ["Identity"]
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_modes_of_the_user_see_the_users_ops_only() -> None:
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -301,7 +284,6 @@ def test_modes_of_the_user_see_the_users_ops_only() -> None:
     assert notes.ops == ["aten.add.Tensor"]
 
 
-@pytest.mark.usefixtures("compiled_anew")
 @pytest.mark.parametrize(
     "text",
     [
@@ -325,7 +307,6 @@ def test_what_is_done_to_a_module_gives_the_same_within_a_profile(text: str) -> 
     assert outcome.profile.modules["name"].notna().all()
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_a_thread_that_goes_on_after_the_run_is_not_followed_any_more() -> None:
     go, done = threading.Event(), threading.Event()
     net, x = Block(), torch.ones(2, 4)
@@ -343,7 +324,6 @@ def test_a_thread_that_goes_on_after_the_run_is_not_followed_any_more() -> None:
     assert len(made.modules) == before
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_what_a_compiler_left_behind_is_not_asked_for_its_memory_and_nothing_warns() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -355,7 +335,6 @@ def test_what_a_compiler_left_behind_is_not_asked_for_its_memory_and_nothing_war
     assert left.device.type == "cpu"
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_a_start_that_fails_leaves_no_profiler_running(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kineto, "living_blocks", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):

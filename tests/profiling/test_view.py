@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from tests.insights.built import SOURCE, Did, Op, built_profile
-from tests.show.builders import CELL, LINES, MODULE, OPS, profile_of
+from tests.show.builders import CELL, LINES, MODULE, OPS, profile_of, rows_of
 from torchbench_magic.errors import OptionError
 from torchbench_magic.notebook.widgets import ProfileExplorer
 from torchbench_magic.profiling import view
@@ -57,21 +57,15 @@ def recorded(*times: tuple[float, float], on_none: float = 0.0, **changes: Any) 
     """A loop and what else ran, outside torch: (seconds of each line, of them added by recording)."""
     python, added = zip(*times, strict=True)
     count = len(times)
-    lines = frame_of(
+    lines = rows_of(
         LINE_COLUMNS,
-        {
-            "cell": [2] * count + [None],
-            "line": [*range(1, count + 1), None],
-            "source": ["x"] * count + ["not attributed"],
-            "file": ["<cell>"] * count + [None],
-            "source_id": ["ab"] * count + [None],
-            "thread": [0] * (count + 1),
-            "calls": [1] * (count + 1),
-            "wall_time": [*python, 0.0],
-            "self_cpu_time": [0.0] * (count + 1),
-            "python_time": [*python, 0.0],
-            "recording_time": [*added, on_none],
-        },
+        cell=[2] * count + [None],
+        line=[*range(1, count + 1), None],
+        source_id=["ab"] * count + [None],
+        wall_time=[*python, 0.0],
+        self_cpu_time=0.0,
+        python_time=[*python, 0.0],
+        recording_time=[*added, on_none],
     )
     rest = {
         "ops": frame_of(OP_COLUMNS, {}),
@@ -176,11 +170,9 @@ def test_the_sentence_names_the_line_that_costs_most_with_its_backward() -> None
 
 def allocating(**allocated: list[object]) -> Profile:
     """Lines of one text with ``line`` and ``allocated``, the peak 100 MB."""
-    count = len(allocated["line"])
-    fixed = {"cell": [2] * count, "source_id": ["ab"] * count, "file": ["<cell>"] * count, "source": ["x"] * count}
-    times = {"wall_time": [0.1] * count, "self_cpu_time": [0.1] * count, "python_time": [0.0] * count}
-    peak = {"thread": list(range(count)), "peak": [10**8] * count, "backward_cpu_time": [0.0] * count}
-    lines = frame_of(LINE_COLUMNS, fixed | times | peak | allocated)
+    times = {"wall_time": 0.1, "self_cpu_time": 0.1, "python_time": 0.0, "backward_cpu_time": 0.0}
+    threads = list(range(len(allocated["line"])))
+    lines = rows_of(LINE_COLUMNS, **times, thread=threads, peak=10**8, **allocated)
     return dataclasses.replace(profile_of(), lines=lines, memory=None)
 
 
@@ -197,36 +189,17 @@ def test_a_line_allocates_what_all_its_threads_do() -> None:
 
 def test_the_sentence_adds_a_backward_pass_once_to_the_line_that_runs_it() -> None:
     """0.2 s forward and 0.3 s backward on one line: half of the second, not 0.8 s of it."""
-    lines = frame_of(
+    lines = rows_of(
         LINE_COLUMNS,
-        {
-            "cell": [2, 2],
-            "line": [2, 3],
-            "source": ["net(x).sum().backward()", "time.sleep(0.5)"],
-            "file": ["<cell>"] * 2,
-            "source_id": ["ab"] * 2,
-            "thread": [0, 0],
-            "calls": [1, 1],
-            "wall_time": [0.5, 0.45],
-            "self_cpu_time": [0.5, 0.0],
-            "python_time": [0.0, 0.45],
-            "backward_cpu_time": [0.3, 0.0],
-        },
+        line=[2, 3],
+        source=["net(x).sum().backward()", "time.sleep(0.5)"],
+        wall_time=[0.5, 0.45],
+        self_cpu_time=[0.5, 0.0],
+        python_time=[0.0, 0.45],
+        backward_cpu_time=[0.3, 0.0],
     )
-    ops = frame_of(
-        OP_COLUMNS,
-        {
-            "op": ["aten::addmm", "autograd::engine::evaluate_function: AddmmBackward0"],
-            "calls": [1, 1],
-            "self_cpu_time": [0.2, 0.3],
-            "cpu_time": [0.2, 0.3],
-            "cell": [2, 2],
-            "line": [2, 2],
-            "source_id": ["ab"] * 2,
-            "file": ["<cell>"] * 2,
-            "thread": [0, 0],
-        },
-    )
+    names = ["aten::addmm", "autograd::engine::evaluate_function: AddmmBackward0"]
+    ops = rows_of(OP_COLUMNS, op=names, line=2, self_cpu_time=[0.2, 0.3], cpu_time=[0.2, 0.3])
     profile = Profile(lines=lines, ops=ops, wall_time=1.0, num_threads=1, source_id="ab")
     assert plain(view.document(profile).sentence) == (
         "In[2]:2 takes 50 % of the time (0.500 of 1.00 s), nearly all of it in torch"
@@ -246,23 +219,8 @@ def test_the_sentence_says_when_the_time_is_outside_torch() -> None:
 
 def test_the_sentence_states_the_split_where_neither_part_is_nearly_all() -> None:
     """4.55 s of 4.58 s with 1.82 s of torch in it is not outside torch."""
-    lines = frame_of(
-        LINE_COLUMNS,
-        {
-            "cell": [115],
-            "line": [4],
-            "source": ["trainer.train()"],
-            "file": ["<cell>"],
-            "source_id": ["ab"],
-            "thread": [0],
-            "calls": [1],
-            "wall_time": [4.55],
-            "self_cpu_time": [1.82],
-            "cpu_time": [1.82],
-            "python_time": [2.73],
-            "backward_cpu_time": [0.0],
-        },
-    )
+    times = {"wall_time": 4.55, "self_cpu_time": 1.82, "cpu_time": 1.82, "python_time": 2.73, "backward_cpu_time": 0.0}
+    lines = rows_of(LINE_COLUMNS, cell=115, line=[4], source="trainer.train()", **times)
     profile = Profile(lines=lines, ops=frame_of(OP_COLUMNS, {}), wall_time=4.58, num_threads=1, source_id="ab")
     assert plain(view.document(profile).sentence) == (
         "In[115]:4 takes 99 % of the time (4.55 of 4.58 s), 1.82 s in torch and 2.73 s outside it"
@@ -272,16 +230,12 @@ def test_the_sentence_states_the_split_where_neither_part_is_nearly_all() -> Non
 
 
 def test_the_sentence_does_not_name_the_option_that_is_given() -> None:
-    lines = frame_of(
-        LINE_COLUMNS,
-        {"cell": [1], "line": [2], "source": ["fit()"], "file": ["<cell>"], "source_id": ["ab"], "thread": [0],
-         "calls": [1], "wall_time": [1.0], "self_cpu_time": [1.0], "python_time": [0.0]},
-    )  # fmt: skip
-    frames = frame_of(
+    lines = rows_of(LINE_COLUMNS, cell=1, line=[2], source="fit()", wall_time=1.0, self_cpu_time=1.0, python_time=0.0)
+    frames = rows_of(
         FRAME_COLUMNS,
-        {"parent": [-1, 0, 1], "kind": ["thread", "line", "module"], "name": ["MainThread", "In[1]:2", "net"],
-         "source_id": [None, "ab", "ab"], "line": [pd.NA, 2, 2], "thread": [0, 0, 0], "calls": [1, 1, 1],
-         "wall_time": [1.0, 1.0, 0.9], "self_time": [0.0, 0.1, 0.9], "self_cpu_time": [0.0, 0.1, 0.9]},
+        parent=[-1, 0, 1], kind=["thread", "line", "module"], name=["MainThread", "In[1]:2", "net"],
+        source_id=[None, "ab", "ab"], line=[pd.NA, 2, 2],
+        wall_time=[1.0, 1.0, 0.9], self_time=[0.0, 0.1, 0.9], self_cpu_time=[0.0, 0.1, 0.9],
     )  # fmt: skip
     profile = Profile(lines, frame_of(OP_COLUMNS, {}), 1.0, 1, source_id="ab", frames=frames)
     assert "; more with --group-by module" in plain(view.document(profile).sentence)
@@ -429,11 +383,10 @@ def test_operations_are_summed_per_name_largest_first() -> None:
 
 def some_ops(*rows: tuple[str, int | None, int, float]) -> Profile:
     """(op, line, thread, seconds) each."""
-    op, line, thread, seconds = zip(*rows, strict=True)
+    op, line, thread, seconds = map(list, zip(*rows, strict=True))
     there = {"cell": [7 if at else None for at in line], "source_id": ["ab" if at else None for at in line]}
-    given = {"op": op, "line": line, "thread": thread, "self_cpu_time": seconds, "cpu_time": seconds}
-    calls = {"calls": [1] * len(rows), "file": ["<cell>"] * len(rows)}
-    return dataclasses.replace(profile_of(), ops=frame_of(OP_COLUMNS, given | there | calls))
+    ops = rows_of(OP_COLUMNS, op=op, line=line, thread=thread, self_cpu_time=seconds, cpu_time=seconds, **there)
+    return dataclasses.replace(profile_of(), ops=ops)
 
 
 def test_the_line_of_an_operation_says_how_much_of_it_stands_there() -> None:
@@ -581,35 +534,20 @@ def test_a_peak_below_the_start_of_the_cell_is_explained() -> None:
 
 
 def profile_of_frames(*frames: tuple[int, str, str, float], source: str = "trainer.train()") -> Profile:
-    """Frames ``(parent, kind, name, self seconds)``, all on line 2 of one cell but the first, the thread."""
-    whole = sum(seconds for *_, seconds in frames)
-    columns = {
-        "parent": [parent for parent, *_ in frames],
-        "kind": [kind for _, kind, _, _ in frames],
-        "name": [name for _, _, name, _ in frames],
-        "self_time": [seconds for *_, seconds in frames],
-        "line": [None, *[2] * (len(frames) - 1)],
-        "source_id": [None, *["ab"] * (len(frames) - 1)],
-        "thread": [0] * len(frames),
-    }
-    lines = {
-        "cell": [3], "line": [2], "source": [source], "file": ["<cell>"], "source_id": ["ab"], "thread": [0],
-        "calls": [1], "wall_time": [whole], "self_cpu_time": [whole], "cpu_time": [whole], "python_time": [0.0],
-        "backward_cpu_time": [0.0],
-    }  # fmt: skip
-    return Profile(
-        lines=frame_of(LINE_COLUMNS, lines),
-        ops=frame_of(OP_COLUMNS, {}),
-        frames=frame_of(FRAME_COLUMNS, columns),
-        wall_time=whole,
-        num_threads=1,
-        source_id="ab",
-    )
+    """Frames ``(parent, kind, name, self seconds)``, on line 2 of one cell, below the thread, which is 0."""
+    parent, kind, name, own = map(list, zip((-1, "thread", "MainThread", 0.0), *frames, strict=True))
+    whole, on = sum(own), [2] * len(frames)
+    found = rows_of(
+        FRAME_COLUMNS, parent=parent, kind=kind, name=name, self_time=own, line=[None, *on], calls=0,
+        source_id=[None, *["ab"] * len(frames)],
+    )  # fmt: skip
+    times = dict.fromkeys(("wall_time", "self_cpu_time", "cpu_time"), whole) | {"python_time": 0.0}
+    lines = rows_of(LINE_COLUMNS, cell=3, line=[2], source=source, backward_cpu_time=0.0, **times)
+    return Profile(lines, frame_of(OP_COLUMNS, {}), whole, 1, frames=found, source_id="ab")
 
 
 ENGINE = "autograd::engine::evaluate_function: "
 TRAINING = (
-    (-1, "thread", "MainThread", 0.0),
     (0, "line", "In[3]:2", 0.5),
     (1, "module", "model", 0.1),
     (2, "op", "aten::addmm", 1.9),
@@ -637,8 +575,7 @@ def test_the_sentence_goes_one_level_deeper_and_names_the_option() -> None:
 def test_of_code_that_is_compiled_as_one_piece_only_its_first_line_is_known() -> None:
     def said(compiled: float) -> str:
         frames = (
-            (-1, "thread", "MainThread", 0.0),
-            (0, "line", "In[3]:2", 1.0),
+                (0, "line", "In[3]:2", 1.0),
             (1, "op", "Torch-Compiled Region: 1/0", 0.0),
             (2, "function", "the rest of f", 0.0),
             (3, "line", "In[3]:2", compiled / 2),
@@ -652,7 +589,6 @@ def test_of_code_that_is_compiled_as_one_piece_only_its_first_line_is_known() ->
 
 def test_where_one_module_holds_nearly_all_its_children_are_named() -> None:
     frames = (
-        (-1, "thread", "MainThread", 0.0),
         (0, "line", "In[3]:2", 0.02),
         (1, "module", "net", 0.03),
         (2, "module", "net.0", 0.6),
@@ -662,17 +598,16 @@ def test_where_one_module_holds_nearly_all_its_children_are_named() -> None:
 
 
 def test_a_module_that_the_line_itself_names_is_not_repeated() -> None:
-    frames = ((-1, "thread", "MainThread", 0.0), (0, "line", "In[3]:2", 0.02), (1, "module", "net", 0.9))
+    frames = ((0, "line", "In[3]:2", 0.02), (1, "module", "net", 0.9))
     assert "inside" not in plain(view.document(profile_of_frames(*frames, source="y = net(x)")).sentence)
 
 
 def test_a_line_without_named_frames_has_nothing_inside() -> None:
-    assert inside_line(profile_of_frames((-1, "thread", "MainThread", 0.0), (0, "line", "In[3]:2", 1.0)), "ab", 2) == []
+    assert inside_line(profile_of_frames((0, "line", "In[3]:2", 1.0)), "ab", 2) == []
 
 
 def test_a_line_with_the_backward_pass_that_it_caused_names_modules_by_both() -> None:
     frames = (
-        (-1, "thread", "MainThread", 0.0),
         (0, "line", "In[3]:2", 0.1),
         (1, "module", "net.0", 1.0),
         (2, "op", "aten::mm", 0.5),
@@ -690,7 +625,6 @@ def test_a_line_with_the_backward_pass_that_it_caused_names_modules_by_both() ->
 
 def test_the_wait_for_workers_is_said_in_words() -> None:
     frames = (
-        (-1, "thread", "MainThread", 0.0),
         (0, "line", "In[3]:2", 0.1),
         (1, "python", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 0.9),
     )
@@ -701,7 +635,6 @@ def test_the_wait_for_workers_is_said_in_words() -> None:
 
 def test_the_range_of_a_step_has_no_name_but_what_runs_in_it_has() -> None:
     frames = (
-        (-1, "thread", "MainThread", 0.0),
         (0, "line", "In[3]:2", 0.1),
         (1, "python", "ProfilerStep*", 0.9),
         (2, "module", "net", 0.5),
@@ -711,7 +644,7 @@ def test_the_range_of_a_step_has_no_name_but_what_runs_in_it_has() -> None:
 
 
 def test_where_no_line_is_known_the_range_of_a_step_is_not_what_takes_the_time() -> None:
-    profile = profile_of_frames((-1, "thread", "MainThread", 1.0))
+    profile = replace(profile_of_frames((0, "line", "In[3]:2", 1.0)), frames=frame_of(FRAME_COLUMNS, {}))
     ops = frame_of(OP_COLUMNS, {"op": ["ProfilerStep*", "aten::mm"], "self_cpu_time": [0.9, 0.1], "thread": [0, 0]})
     sentence = plain(view.document(replace(profile, lines=frame_of(LINE_COLUMNS, {}), ops=ops)).sentence)
     assert sentence.startswith("aten::mm takes 10 % of")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -143,6 +143,16 @@ OPS = (
     ("aten::detach", "module", 9, 3, 0.0004, 0.0004, 0.0, "[[]]"),
 )
 NUMBERS = {"cell": 3, "module": 2}
+
+
+def rows_of(columns: Mapping[str, str], **given: object) -> pd.DataFrame:
+    """A table of what ran once in one cell, but for what is given: a list, or one value for all rows."""
+    usual = {"cell": 2, "source": "x", "file": "<cell>", "source_id": "ab", "thread": 0, "calls": 1}
+    values = {name: value for name, value in usual.items() if name in columns} | given
+    count = max(len(value) for value in given.values() if isinstance(value, list))
+    return frame_of(
+        columns, {name: value if isinstance(value, list) else [value] * count for name, value in values.items()}
+    )
 
 
 def profile_of(

@@ -37,6 +37,8 @@ from torchbench_magic.timing.task import Task
 
 from .fake_clock import FakeClock
 
+pytestmark = [pytest.mark.usefixtures("two_threads"), pytest.mark.filterwarnings("error::RuntimeWarning")]
+
 # ==== interrupts ======================================================================================================
 # Ctrl-C at any line of a timing: what was measured is kept, and nothing stays switched.
 
@@ -97,8 +99,6 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.usefixtures("two_threads")
-@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("step", [60, pytest.param(4, marks=pytest.mark.slow)])
 def test_an_interrupt_at_a_line_of_a_timing_leaves_nothing_switched(step: int) -> None:
     made: list[Comparison] = []
@@ -117,8 +117,6 @@ def test_an_interrupt_at_a_line_of_a_timing_leaves_nothing_switched(step: int) -
         assert made or isinstance(error, KeyboardInterrupt), (place, error)
 
 
-@pytest.mark.usefixtures("two_threads")
-@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.slow
 def test_two_interrupts_leave_nothing_switched_either() -> None:
     places = lines_run(lambda: compare_bodies(task()), TIMING)
@@ -129,8 +127,6 @@ def test_two_interrupts_leave_nothing_switched_either() -> None:
         assert isinstance(error, KeyboardInterrupt), place
 
 
-@pytest.mark.usefixtures("two_threads")
-@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_an_interrupt_after_the_last_sample_hands_the_whole_result_over_in_a_script(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -149,8 +145,6 @@ def test_an_interrupt_after_the_last_sample_hands_the_whole_result_over_in_a_scr
     assert len(partial.samples) > 0
 
 
-@pytest.mark.usefixtures("two_threads")
-@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_an_interrupt_while_a_later_point_is_made_keeps_the_points_before_it() -> None:
     from torchbench_magic.timing.sweep import Point
 
@@ -167,8 +161,6 @@ def test_an_interrupt_while_a_later_point_is_made_keeps_the_points_before_it() -
     assert partial.warnings[0].text.endswith("at point 2 of 2. What was measured is kept.")
 
 
-@pytest.mark.usefixtures("two_threads")
-@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_an_interrupt_at_any_line_of_a_draw_leaves_torchs_generator_as_it_was() -> None:
     def draw() -> None:
         fuzz_points("unary:2", {})[0].make()
@@ -181,8 +173,6 @@ def test_an_interrupt_at_any_line_of_a_draw_leaves_torchs_generator_as_it_was() 
         assert torch.equal(torch.get_rng_state(), before), place
 
 
-@pytest.mark.usefixtures("two_threads")
-@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_the_code_is_interrupted_at_once() -> None:
     def work() -> None:
         if len(calls) == 5:
@@ -196,8 +186,6 @@ def test_the_code_is_interrupted_at_once() -> None:
     assert calls == ["called"] * 5
 
 
-@pytest.mark.usefixtures("two_threads")
-@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_a_setup_is_interrupted_at_once() -> None:
     names = {"signal": signal, "after": []}
     setup = [Body("signal.raise_signal(signal.SIGINT); after.append(1)")]
@@ -206,8 +194,6 @@ def test_a_setup_is_interrupted_at_once() -> None:
     assert names["after"] == []
 
 
-@pytest.mark.usefixtures("two_threads")
-@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_a_queue_is_not_left_guarded(tmp_path: Path) -> None:
     import queue
 

@@ -22,7 +22,8 @@ import pandas as pd  # noqa: E402
 
 from torchbench_magic.cell_body import Body  # noqa: E402
 from torchbench_magic.process import dynamo  # noqa: E402
-from torchbench_magic.timing import recorded_call, restore  # noqa: E402
+from torchbench_magic.timing import recorded_call, repeat_compared, repeat_probe, repeat_state, restore  # noqa: E402
+from torchbench_magic.timing.blocks import FAILED, compile_block  # noqa: E402
 from torchbench_magic.timing.python_bodies import with_value_kept  # noqa: E402
 from torchbench_magic.timing.repeat_compared import RecordedCalls  # noqa: E402
 from torchbench_magic.timing.repeat_probe import Probe  # noqa: E402
@@ -135,171 +136,138 @@ f = made()
 STARTED = (
     "import threading\nend = threading.Event()\ndef start(): threading.Thread(target=end.wait, daemon=True).start()"
 )
-CELLS = [
-    # (how it is found, a part of the evidence, setup, body)
-    (
-        "less",
-        "line 1 .* ran 51 times in the first call and once in",
-        "g = (i * i for i in range(50))",
-        "for x in g: x + 1",
-    ),
-    ("less", "line 4 of `kept` .* ran 51 times in the first call and not .*; `d` held 0, then 1 item", MEMO, "kept()"),
-    ("less", "`first` was True, then False", FLAG, "step()"),
-    (
-        "less",
-        "ran 41 times .* and once in later ones; `xs` held 40, then 0 items",
-        "xs = list(range(40))",
-        "while xs:\n    xs.pop()",
-    ),
-    ("less", "ran 21 times in the first call and once in the last one", "g = (i for i in range(800))", TAKING),
-    ("less", "in the first call and not in the last one", FREEZING, "forward(x)"),
-    *(  # by the time alone, of calls of one line: the first twelve take long, as that of a heavy operator
+# how other work is found -> a part of the evidence, setup, body
+FOUND: dict[str, list[tuple[str, str, str]]] = {
+    "less": [
+        ("line 1 .* ran 51 times in the first call and once in", "g = (i * i for i in range(50))", "for x in g: x + 1"),
+        ("line 4 of `kept` .* ran 51 times in the first call and not .*; `d` held 0, then 1 item", MEMO, "kept()"),
+        ("`first` was True, then False", FLAG, "step()"),
         (
-            "less",
-            "takes 5.00 ms from the state that setup left, and 100 µs from the present one; `n` changed",
-            f"n = {array}",
-            f"clock.work(5000 if {condition} else 100)\n{change}",
-        )
-        for array, change, condition in (
-            ("np.zeros(3)", "n[1] += 1", "n[1] < 12"),
-            ("torch.zeros(3)", "n[1] += 1", "n[1] < 12"),
-            ("torch.ones(2)", "n.mul_(1e3)", "torch.isfinite(n).all()"),
-        )
-    ),
-    ("less", "the value was a list of 30 in the first call and a list of 0", ONCE, "rows.fetch()"),
-    (
-        "more",
-        "`aten.cat` worked on 6 × 4 float32 and .* and on 912 × 4 float32",
-        CACHE,
-        "kv[0] = torch.cat([kv[0], torch.ones(3, 4)])",
-    ),
-    (
-        "more",
-        "`aten.cat` worked on 3 tensors of 2 float32 in the second call and on 305 tensors of 2 float32 in the last",
-        "parts = [torch.ones(2)]",
-        "parts.append(torch.ones(2))\ntorch.cat(parts)",
-    ),
-    (
-        "more",
-        "^`xs` held 1 item in the second .* and 303 in the last$",
-        "xs = []",
-        "xs.append(1)\nfor x in xs:\n    x + 1",
-    ),
-    ("more", "a call takes .* from the state that setup left, and .*; `n` was 0, then 30", NUMBER, "bump()"),
-    ("more", "line . of `go` .* ran 30. times in the last call and .* in the second one", POSITION, "go()"),
-    (
-        "less",
-        "a call takes 5.00 ms from the state that setup left, and 10.0 µs",
-        "a = np.arange(9.)[::-1].copy()",
-        SORT,
-    ),
-    ("less", "a call takes 5.00 ms from the state that setup left, and 100 µs", FRAME, FRAME_SORTED),
-    ("less", "5.00 ms from the state that setup left", FRAME, FRAME_SORTED.replace("df", "many['df']")),
-    ("less", "a call takes 4.10 ms from", IMAGE, "clock.work(im.size[0] ** 2)\nim.thumbnail((8, 8))"),
-    (
-        "less",
-        "a call takes 2.01 ms from .*; `s.x` was 4000 float64, then 1 float64",
-        HELD,
-        "s.x = s.x[::2].copy()\nclock.work(10 + s.x.size)",
-    ),
-    ("more", "`s.x` was 4000 float64, then", HELD, "s.x = np.append(s.x, np.zeros(99))\nclock.work(s.x.size)"),
-    (
-        "less",
-        "a call takes 100 µs from the state that setup left",
-        GRADS,
-        "clock.work(10 * sum(p.grad is not None for p in ps) + 10)\nopt.zero_grad()",
-    ),
-    (
-        "time",
-        "the first call took 5.0. ms, later ones less than 20.0 µs; `ready._flag` was False, then True",
-        "import threading; ready = threading.Event()",
-        "clock.wait(0 if ready.is_set() else 5000)\nready.set()",
-    ),
-    (
-        "waits",
-        "an early one took less than 20.0 µs, later ones 5.0. ms; `slots._value` was 3, then 0",
-        "import threading; slots = threading.Semaphore(3)",
-        "clock.wait(0 if slots.acquire(blocking=False) else 5000)",
-    ),
-    (
-        "waits",
-        "an early one took less than 20.0 µs, later ones 5.0. ms",
-        "import threading; lock = threading.Lock()",
-        "clock.wait(0 if lock.acquire(blocking=False) else 5000)",
-    ),
-    (
-        "less",
-        "a call takes 12.0 µs from .*, and 4.00 µs from the present one",
-        "xs = [2, 1]",
-        "clock.work(12 if xs[0] > xs[1] else 4)\nxs.sort()",
-    ),
-    ("less", "^the value was a bytes of 9 in the first call and a bytes of 0 in the last one$", BYTES, "f.read(9)"),
-    ("less", "^the first calls moved on in `f`, and the last one did not$", BYTES, "y = [f.read(9)]"),
-    (
-        "less",
-        "^the first calls moved on in `f`, and the last one did not$",
-        TEXT + "\ndef skip(): f.readline()",
-        "skip()",
-    ),
-    ("less", "^the first calls moved on in `f`, and the last one did not$", f"{TEXT}\n{LINES}", "skip()"),
-    ("less", "^the value was a tuple of 1 in the first call and None in the last one$", ROWS, "cur.fetchone()"),
-    ("less", "^`cur` had items left before the first call and none in the end$", ROWS, "y = [cur.fetchone()]"),
-    (
-        "less",
-        "^`ar` had items left before",
-        "import array; ar = array.array('i', range(99))",
-        "y = [ar.pop() if ar else None]",
-    ),
-    ("less", "closure\\(\\).*ran 7 times in the second call and once in the last one", CONVERGING, "step()"),
-    (
-        "more",
-        "a call takes 1.00 ms from .*, and 4.00 ms from the present one; `s.0.` was 1, then 4",
-        "def f(s=[1]): s[0] = min(s[0] + 1, 4); clock.work(1000 * (s[0] - (s[0] == 2)))",
-        "f()",
-    ),
-    (
-        "more",
-        "a call takes 2.00 ms from .*, and 9.00 ms from the present one; `k` was 1, then 9",
-        CELL_OF_ITS_OWN,
-        "f()",
-    ),
-    (
-        "less",
-        "a call takes 8.00 ms from .*, and 1.00 ms from the present one; `n.0.` was 9, then 1",
-        "n = [9]",
-        "n[0] = max(n[0] - 1, 1)\nclock.work(1000 * n[0])",
-    ),
-    (
-        "waits",
-        "an early one took 4.. µs, later ones 5.0. ms",  # the processor's, of a cold start
-        "import threading; slots = threading.Semaphore(3)",
-        "got = slots.acquire(blocking=False); clock.work(400 if got else 1); clock.wait(0 if got else 5000)",
-    ),
-    ("lazy", "^returns a generator that has not begun$", "xs = [1, 2]", "(x + 1 for x in xs)"),
-    ("lazy", "^returns a generator that has not begun$", "def f():\n    yield from range(9)", "f()"),
-    (
-        "lazy",
-        "^returns an async generator that has not begun$",
-        "async def f():\n    yield 1",
-        "f()",
-    ),
-    ("lazy", "^returns a generator that has not begun$", "xs = [1]", "zip((x + 1 for x in xs), xs)"),
-    ("lazy", "^returns a generator that has not begun$", "xs = [1]", "[(x + 1 for x in xs)]"),
-    ("lazy", "^returns a map whose function has not been called$", "xs = [1, 2]", "map(str, xs)"),
-    (
-        "lazy",
-        "^returns a coroutine that has not begun$",
-        "async def f(): pass\nmade = []\ndef g(): made.append(f()); return made[-1]",
-        "g()",
-    ),
-    ("lazy", "^returns a Future that is not done$", "import concurrent.futures as c", "c.Future()"),
-    (
-        "part",
-        "`net.training` was True, then False",
-        "net = torch.nn.Dropout(); x = torch.ones(8)",
-        "y = net(x)\nfor i in range(5):\n    y = y + 1\nnet.eval()",
-    ),
-]
+            "ran 41 times .* and once in later ones; `xs` held 40, then 0 items",
+            "xs = list(range(40))",
+            "while xs:\n    xs.pop()",
+        ),
+        ("ran 21 times in the first call and once in the last one", "g = (i for i in range(800))", TAKING),
+        ("in the first call and not in the last one", FREEZING, "forward(x)"),
+        *(  # by the time alone, of calls of one line: the first twelve take long, as that of a heavy operator
+            (
+                "takes 5.00 ms from the state that setup left, and 100 µs from the present one; `n` changed",
+                f"n = {array}",
+                f"clock.work(5000 if {condition} else 100)\n{change}",
+            )
+            for array, change, condition in (
+                ("np.zeros(3)", "n[1] += 1", "n[1] < 12"),
+                ("torch.zeros(3)", "n[1] += 1", "n[1] < 12"),
+                ("torch.ones(2)", "n.mul_(1e3)", "torch.isfinite(n).all()"),
+            )
+        ),
+        ("the value was a list of 30 in the first call and a list of 0", ONCE, "rows.fetch()"),
+        ("a call takes 5.00 ms from the state that setup left, and 10.0 µs", "a = np.arange(9.)[::-1].copy()", SORT),
+        ("a call takes 5.00 ms from the state that setup left, and 100 µs", FRAME, FRAME_SORTED),
+        ("5.00 ms from the state that setup left", FRAME, FRAME_SORTED.replace("df", "many['df']")),
+        ("a call takes 4.10 ms from", IMAGE, "clock.work(im.size[0] ** 2)\nim.thumbnail((8, 8))"),
+        (
+            "a call takes 2.01 ms from .*; `s.x` was 4000 float64, then 1 float64",
+            HELD,
+            "s.x = s.x[::2].copy()\nclock.work(10 + s.x.size)",
+        ),
+        (
+            "a call takes 100 µs from the state that setup left",
+            GRADS,
+            "clock.work(10 * sum(p.grad is not None for p in ps) + 10)\nopt.zero_grad()",
+        ),
+        (
+            "a call takes 12.0 µs from .*, and 4.00 µs from the present one",
+            "xs = [2, 1]",
+            "clock.work(12 if xs[0] > xs[1] else 4)\nxs.sort()",
+        ),
+        ("^the value was a bytes of 9 in the first call and a bytes of 0 in the last one$", BYTES, "f.read(9)"),
+        ("^the first calls moved on in `f`, and the last one did not$", BYTES, "y = [f.read(9)]"),
+        ("^the first calls moved on in `f`, and the last one did not$", TEXT + "\ndef skip(): f.readline()", "skip()"),
+        ("^the first calls moved on in `f`, and the last one did not$", f"{TEXT}\n{LINES}", "skip()"),
+        ("^the value was a tuple of 1 in the first call and None in the last one$", ROWS, "cur.fetchone()"),
+        ("^`cur` had items left before the first call and none in the end$", ROWS, "y = [cur.fetchone()]"),
+        (
+            "^`ar` had items left before",
+            "import array; ar = array.array('i', range(99))",
+            "y = [ar.pop() if ar else None]",
+        ),
+        ("closure\\(\\).*ran 7 times in the second call and once in the last one", CONVERGING, "step()"),
+        (
+            "a call takes 8.00 ms from .*, and 1.00 ms from the present one; `n.0.` was 9, then 1",
+            "n = [9]",
+            "n[0] = max(n[0] - 1, 1)\nclock.work(1000 * n[0])",
+        ),
+    ],
+    "more": [
+        (
+            "`aten.cat` worked on 6 × 4 float32 and .* and on 912 × 4 float32",
+            CACHE,
+            "kv[0] = torch.cat([kv[0], torch.ones(3, 4)])",
+        ),
+        (
+            "`aten.cat` worked on 3 tensors of 2 float32 in the second .* and on 305 tensors of 2 float32 in the last",
+            "parts = [torch.ones(2)]",
+            "parts.append(torch.ones(2))\ntorch.cat(parts)",
+        ),
+        ("^`xs` held 1 item in the second .* and 303 in the last$", "xs = []", "xs.append(1)\nfor x in xs:\n    x + 1"),
+        ("a call takes .* from the state that setup left, and .*; `n` was 0, then 30", NUMBER, "bump()"),
+        ("line . of `go` .* ran 30. times in the last call and .* in the second one", POSITION, "go()"),
+        ("`s.x` was 4000 float64, then", HELD, "s.x = np.append(s.x, np.zeros(99))\nclock.work(s.x.size)"),
+        (
+            "a call takes 1.00 ms from .*, and 4.00 ms from the present one; `s.0.` was 1, then 4",
+            "def f(s=[1]): s[0] = min(s[0] + 1, 4); clock.work(1000 * (s[0] - (s[0] == 2)))",
+            "f()",
+        ),
+        ("a call takes 2.00 ms from .*, and 9.00 ms from the present one; `k` was 1, then 9", CELL_OF_ITS_OWN, "f()"),
+    ],
+    "time": [
+        (
+            "the first call took 5.0. ms, later ones less than 20.0 µs; `ready._flag` was False, then True",
+            "import threading; ready = threading.Event()",
+            "clock.wait(0 if ready.is_set() else 5000)\nready.set()",
+        ),
+    ],
+    "waits": [
+        (
+            "an early one took less than 20.0 µs, later ones 5.0. ms; `slots._value` was 3, then 0",
+            "import threading; slots = threading.Semaphore(3)",
+            "clock.wait(0 if slots.acquire(blocking=False) else 5000)",
+        ),
+        (
+            "an early one took less than 20.0 µs, later ones 5.0. ms",
+            "import threading; lock = threading.Lock()",
+            "clock.wait(0 if lock.acquire(blocking=False) else 5000)",
+        ),
+        (
+            "an early one took 4.. µs, later ones 5.0. ms",  # the processor's, of a cold start
+            "import threading; slots = threading.Semaphore(3)",
+            "got = slots.acquire(blocking=False); clock.work(400 if got else 1); clock.wait(0 if got else 5000)",
+        ),
+    ],
+    "lazy": [
+        ("^returns a generator that has not begun$", "xs = [1, 2]", "(x + 1 for x in xs)"),
+        ("^returns a generator that has not begun$", "def f():\n    yield from range(9)", "f()"),
+        ("^returns an async generator that has not begun$", "async def f():\n    yield 1", "f()"),
+        ("^returns a generator that has not begun$", "xs = [1]", "zip((x + 1 for x in xs), xs)"),
+        ("^returns a generator that has not begun$", "xs = [1]", "[(x + 1 for x in xs)]"),
+        ("^returns a map whose function has not been called$", "xs = [1, 2]", "map(str, xs)"),
+        (
+            "^returns a coroutine that has not begun$",
+            "async def f(): pass\nmade = []\ndef g(): made.append(f()); return made[-1]",
+            "g()",
+        ),
+        ("^returns a Future that is not done$", "import concurrent.futures as c", "c.Future()"),
+    ],
+    "part": [
+        (
+            "`net.training` was True, then False",
+            "net = torch.nn.Dropout(); x = torch.ones(8)",
+            "y = net(x)\nfor i in range(5):\n    y = y + 1\nnet.eval()",
+        ),
+    ],
+}
+CELLS = [(how, *row) for how, rows in FOUND.items() for row in rows]
 QUIET = [
     ("", "x + 1"),
     ("xs = []", "xs.append(1)"),

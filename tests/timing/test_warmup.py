@@ -13,6 +13,8 @@ from torchbench_magic import compare, load
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.samples import calls_to_pay
 
+pytestmark = pytest.mark.usefixtures("compiled_anew")
+
 # ==== compiled alternatives ===========================================================================================
 # Alternatives that torch.compile compiles: what that took, when it has paid, and compiling while they are timed.
 
@@ -32,7 +34,6 @@ def kinds(made: Comparison) -> list[str]:
     return [doubt.kind for doubt in made.warnings]
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_compile_time_is_a_column_where_something_is_compiled_and_it_is_kept(tmp_path: Path) -> None:
     made = timed({"eager": "plus(x, 1)", "compiled": "g(x, 1)"}, g=torch.compile(plus, backend="eager"))
     eager, compiled = made.frame["compile_time"]
@@ -48,7 +49,6 @@ def test_compile_time_is_a_column_where_something_is_compiled_and_it_is_kept(tmp
     assert "compile_time" in again.frame or again.frame["median"].notna().all()
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_what_was_compiled_before_and_what_is_not_compiled_has_no_column() -> None:
     g = torch.compile(plus, backend="eager")
     g(torch.ones(8), 1)
@@ -57,13 +57,11 @@ def test_what_was_compiled_before_and_what_is_not_compiled_has_no_column() -> No
     assert "compile time" not in repr(made)
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_a_lone_statement_says_what_compiling_took() -> None:
     made = compare({"": "g(x, 1)"}, globals={"g": torch.compile(plus, backend="eager"), "x": torch.ones(8)}, **SHORT)
     assert made.frame["compile_time"].iloc[0] > 0
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_compiling_again_while_it_is_timed_is_a_doubt() -> None:
     state = {"n": 0}
     body = "state['n'] += 1; g(x, state['n'])"
@@ -77,7 +75,6 @@ def test_compiling_again_while_it_is_timed_is_a_doubt() -> None:
     assert made.subjects[0].compiled_in_samples == 0
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_code_that_the_compiler_gave_up_before_it_is_timed_is_a_doubt() -> None:
     state = {"n": 0}
     body = "state['n'] += 1; g(x, state['n'])"
@@ -88,7 +85,6 @@ def test_code_that_the_compiler_gave_up_before_it_is_timed_is_a_doubt() -> None:
     assert made.frame["break_even"].isna().all()
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_a_compiler_that_is_switched_off_is_a_doubt_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
     made = timed({"a": "plus(x, 1)", "b": "torch.compile(plus)(x, 1)"}, torch=torch)
@@ -96,7 +92,6 @@ def test_a_compiler_that_is_switched_off_is_a_doubt_where_it_is_asked_for(monkey
     assert "compile-off" not in kinds(timed({"a": "plus(x, 1)"}))
 
 
-@pytest.mark.usefixtures("compiled_anew")
 def test_the_number_of_frames_that_are_compiled_is_that_of_the_plain_calls() -> None:
     from torch._dynamo.utils import clear_compilation_metrics, get_compilation_metrics
 
@@ -105,7 +100,6 @@ def test_the_number_of_frames_that_are_compiled_is_that_of_the_plain_calls() -> 
     assert len(get_compilation_metrics()) == 1
 
 
-@pytest.mark.usefixtures("compiled_anew")
 @pytest.mark.parametrize(
     ("compiling", "baseline", "own", "expected"),
     [(10.0, 3e-3, 1e-3, 5000.0), (1.0, 0.3, 0.0, 4.0), (10.0, 1.0, 1.0, None), (10.0, 1.0, 2.0, None)],

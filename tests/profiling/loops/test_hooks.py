@@ -31,7 +31,7 @@ from torchbench_magic.profiling.loops.marks import (
     ZERO_GRAD,
     LoopMarks,
 )
-from torchbench_magic.profiling.loops.spans import spans_of
+from torchbench_magic.profiling.loops.spans import Span, spans_of
 
 
 def state() -> tuple[object, ...]:
@@ -61,8 +61,8 @@ def state() -> tuple[object, ...]:
     )
 
 
-def noted(code: Callable[[], Any]) -> list[int]:
-    """The phases that ran, in their order."""
+def marked(code: Callable[[], Any]) -> tuple[LoopMarks, list[Span]]:
+    """The marks of what ran, and the spans that they make."""
     marks = LoopMarks()
     hooks = TrainingHooks(marks, with_modules=True)
     hooks.start()
@@ -70,7 +70,12 @@ def noted(code: Callable[[], Any]) -> list[int]:
         code()
     finally:
         hooks.stop()
-    return [span.phase for span in spans_of(marks.record) if not span.is_inner]
+    return marks, spans_of(marks.record)
+
+
+def noted(code: Callable[[], Any]) -> list[int]:
+    """The phases that ran, in their order."""
+    return [span.phase for span in marked(code)[1] if not span.is_inner]
 
 
 def test_every_phase_is_noted_and_everything_is_put_back() -> None:
@@ -359,18 +364,14 @@ def test_what_a_compiled_optimizer_runs_is_no_forward_pass(backend: str, monkeyp
     assert "outside of compiled code" in said["no-steps"].text
 
 
+@pytest.mark.parametrize(("code", "says"), [(COMPILED_TRAINING, True), (COMPILED, False)], ids=["training", "modules"])
 @pytest.mark.parametrize("phases", [True, pytest.param(False, marks=pytest.mark.compiler)])
-def test_steps_of_compiled_training_are_as_the_code_says(phases: bool) -> None:
-    made = profile(anew(COMPILED_TRAINING), phases=phases)
+def test_compiled_training_has_the_steps_that_the_code_says_and_a_loop_of_compiled_modules_its_own(
+    code: str, says: bool, phases: bool
+) -> None:
+    made = profile(anew(code), phases=phases)
     assert made.phases["step"].nunique() == 4
-    assert "compiled-phases" in [doubt.kind for doubt in made.warnings]
-
-
-@pytest.mark.parametrize("phases", [True, pytest.param(False, marks=pytest.mark.compiler)])
-def test_a_loop_of_compiled_modules_is_told_apart(phases: bool) -> None:
-    made = profile(anew(COMPILED), phases=phases)
-    assert made.phases["step"].nunique() == 4
-    assert "compiled-phases" not in [doubt.kind for doubt in made.warnings]
+    assert ("compiled-phases" in [doubt.kind for doubt in made.warnings]) == says
 
 
 @pytest.mark.parametrize("phases", [True, False])
@@ -410,12 +411,7 @@ def test_a_step_that_an_exception_ends_is_none_and_one_of_the_users_own_class_is
         with torch.autograd.profiler.record_function("other"):
             pass
 
-    marks = LoopMarks()
-    hooks = TrainingHooks(marks, with_modules=True)
-    hooks.start()
-    code()
-    hooks.stop()
-    assert [(span.phase, span.fact >= 0, span.is_inner) for span in spans_of(marks.record)] == [
+    assert [(span.phase, span.fact >= 0, span.is_inner) for span in marked(code)[1]] == [
         (OPTIMIZER, False, False),
         (OPTIMIZER, True, False),
     ]
@@ -486,24 +482,21 @@ def test_marks_tell_when_the_closure_of_a_step_runs(kind: type[torch.optim.Optim
         ran.append(1)
         return loss
 
-    marks = LoopMarks()
-    hooks = TrainingHooks(marks, with_modules=True)
-    hooks.start()
-    optimizer.step(closure)
-    if kind is not torch.optim.LBFGS:
-        optimizer.step()
-        optimizer.step(closure=closure)
-    with torch.enable_grad():
-        pass
-    hooks.stop()
-    inside = [span for span in spans_of(marks.record) if span.phase == CLOSURE]
-    passes = [span for span in spans_of(marks.record) if span.phase == BACKWARD]
+    def code() -> None:
+        optimizer.step(closure)
+        if kind is not torch.optim.LBFGS:
+            optimizer.step()
+            optimizer.step(closure=closure)
+        with torch.enable_grad():
+            pass
+
+    _, spans = marked(code)
+    inside, passes = ([span for span in spans if span.phase == phase] for phase in (CLOSURE, BACKWARD))
     assert len(ran) == len(inside) == len(passes) >= closures
     assert all(a.begin < b.begin and b.end < a.end for a, b in zip(inside, passes, strict=True))
 
 
-@pytest.mark.parametrize("where", ["within the step", "around the step"])
-def test_a_range_of_the_users_own_with_the_name_of_a_step_is_none(where: str) -> None:
+def test_a_range_of_the_users_own_with_the_name_of_a_step_is_none() -> None:
     def own_range() -> torch.autograd.profiler.record_function:
         return torch.autograd.profiler.record_function("Optimizer.step#Own.inner")
 
@@ -512,51 +505,37 @@ def test_a_range_of_the_users_own_with_the_name_of_a_step_is_none(where: str) ->
             with own_range():
                 pass
 
-    around = where == "around the step"
-    parameters = nn.Linear(2, 2).parameters()
-    optimizer = torch.optim.SGD(parameters) if around else Own(parameters)
-    marks = LoopMarks()
-    hooks = TrainingHooks(marks, with_modules=True)
-    hooks.start()
-    for _ in range(2):
-        if around:
-            with own_range():
-                optimizer.step()
-        else:
-            optimizer.step()
-    hooks.stop()
-    spans = [(span.phase, span.fact >= 0, span.is_inner) for span in spans_of(marks.record)]
-    assert spans == [(OPTIMIZER, True, False)] * 2
+    plain = torch.optim.SGD(nn.Linear(2, 2).parameters())
+
+    def around() -> None:
+        with own_range():
+            plain.step()
+
+    for step in (around, Own(nn.Linear(2, 2).parameters()).step):
+        _, spans = marked(lambda step=step: (step(), step()))
+        assert [(span.phase, span.fact >= 0, span.is_inner) for span in spans] == [(OPTIMIZER, True, False)] * 2, step
 
 
 def test_functions_of_autograd_that_were_imported_before_are_backward_passes() -> None:
     weight = torch.rand(3, requires_grad=True)
     backward, grad = torch.autograd.backward, torch.autograd.grad
-    marks = LoopMarks()
-    hooks = TrainingHooks(marks, with_modules=True)
-    hooks.start()
-    backward(weight.sum())
-    grad(weight.sum(), weight)
-    weight.sum().backward()
-    torch.autograd.grad(weight.sum(), weight)
-    hooks.stop()
-    passes = [span for span in spans_of(marks.record) if span.phase == BACKWARD and not span.is_inner]
+    def code() -> None:
+        backward(weight.sum())
+        grad(weight.sum(), weight)
+        weight.sum().backward()
+        torch.autograd.grad(weight.sum(), weight)
+
+    marks, spans = marked(code)
+    passes = [span for span in spans if span.phase == BACKWARD and not span.is_inner]
     first = marks.book.places[passes[0].place]
     assert [marks.book.places[span.place] for span in passes] == [(first[0], first[1] + at) for at in range(4)]
-    assert first[0].co_name == "test_functions_of_autograd_that_were_imported_before_are_backward_passes"
+    assert first[0] is code.__code__
 
 
 def test_each_step_is_of_its_optimizer_wherever_it_is_called() -> None:
     optimizers = [torch.optim.SGD(nn.Linear(2, 2).parameters(), 0.1) for _ in range(2)]
-    marks = LoopMarks()
-    hooks = TrainingHooks(marks, with_modules=True)
-    hooks.start()
-    for _ in range(3):
-        for each in optimizers:
-            each.step()
-    hooks.stop()
-    numbers = [marks.number_of(each) for each in optimizers]
-    assert [span.fact for span in spans_of(marks.record)] == numbers * 3
+    marks, spans = marked(lambda: [each.step() for _ in range(3) for each in optimizers])
+    assert [span.fact for span in spans] == [marks.number_of(each) for each in optimizers] * 3
 
 
 @pytest.mark.usefixtures("compiled_anew")

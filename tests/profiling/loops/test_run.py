@@ -18,11 +18,15 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from torchbench_magic import profile, step
+from torchbench_magic import load, profile, step
+from torchbench_magic.cell_body import Body
+from torchbench_magic.process.code import compile_body
 from torchbench_magic.profiling.loops import marks as marks_module
 from torchbench_magic.profiling.loops import run as phases_run
 from torchbench_magic.profiling.loops.phases import shares_of
+from torchbench_magic.profiling.options import ProfileOptions
 from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.run import Asked, profile_body
 
 # ==== loops ===========================================================================================================
 # Loops that run, with lines and without: their steps and phases are where they are. No time is asserted.
@@ -65,6 +69,31 @@ class Net(nn.Module):
         return self.inner(x)
 
 
+def training(steps: int, after: Callable[[int], object] = lambda at: None) -> Callable[[], None]:
+    """A plain loop, which after each step calls what is given with the step's number."""
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def train() -> None:
+        for at in range(steps):
+            optimizer.zero_grad()
+            net(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+            after(at)
+
+    return train
+
+
+def stepped(optimizer: torch.optim.Optimizer, closure: Callable[[], torch.Tensor]) -> Callable[[], None]:
+    """A loop of three steps that are given a closure."""
+
+    def train() -> None:
+        for _ in range(3):
+            optimizer.step(closure)
+
+    return train
+
+
 def test_a_loop_that_makes_its_optimizer_in_each_step_has_none(run: Runs) -> None:
     net = nn.Linear(4, 4)
 
@@ -91,20 +120,8 @@ def test_optimizers_that_one_line_steps_after_one_backward_pass_are_one_step(run
 
 @pytest.mark.parametrize("says", [True, False])
 def test_of_a_loop_on_another_thread_the_doubt_says_that(says: bool) -> None:
-    net = nn.Linear(4, 4)
-    optimizer = torch.optim.SGD(net.parameters(), 0.1)
-
-    def train() -> None:
-        for _ in range(8):
-            optimizer.zero_grad()
-            net(torch.ones(2, 4)).sum().backward()
-            if says:
-                step()
-            else:
-                optimizer.step()
-
     def on_another_thread() -> None:
-        thread = threading.Thread(target=train)
+        thread = threading.Thread(target=(lambda: [step() for _ in range(8)]) if says else training(8))
         thread.start()
         thread.join()
 
@@ -114,7 +131,7 @@ def test_of_a_loop_on_another_thread_the_doubt_says_that(says: bool) -> None:
 
 
 def test_a_loop_with_a_loader_has_all_of_its_phases(run: Runs) -> None:
-    net, optimizer = Net(), None
+    net = Net()
     optimizer = torch.optim.AdamW(net.parameters())
 
     def train() -> None:
@@ -227,12 +244,8 @@ def test_an_optimizer_that_calls_the_model_leaves_it_its_time(run: Runs) -> None
         loss.backward()
         return loss
 
-    def train() -> None:
-        for _ in range(4):
-            optimizer.step(closure)
-
-    made = run(train)
-    assert steps_of(made) == 4
+    made = run(stepped(optimizer, closure))
+    assert steps_of(made) == 3
     found = calls(made)
     assert (found["optimizer"] == 1).all()
     assert (found["forward"] == found["backward"]).all()
@@ -242,22 +255,14 @@ def test_an_optimizer_that_calls_the_model_leaves_it_its_time(run: Runs) -> None
 def test_an_evaluation_between_the_steps_is_other_code_and_not_the_loss(run: Runs) -> None:
     """Without a loader nothing tells it from the training but that another forward pass comes before the backward."""
     net, x = nn.Linear(4, 1), torch.ones(4, 4)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 
-    def evaluate() -> None:
+    def evaluate(_: int) -> None:
         with torch.no_grad():
             for _ in range(3):
                 net(x)
                 time.sleep(0.02)
 
-    def train() -> None:
-        for _ in range(3):
-            optimizer.zero_grad()
-            net(x).square().mean().backward()
-            optimizer.step()
-            evaluate()
-
-    made = run(train)
+    made = run(training(3, evaluate))
     seconds = made.phases.groupby("phase")["seconds"].sum()
     assert seconds["other"] >= 2 * 3 * 0.02, "of the last one it is not known whether it is in a step"
     adds_up(made)
@@ -275,11 +280,7 @@ def test_what_a_closure_runs_between_its_passes_is_the_loss(run: Runs) -> None:
         loss.backward()
         return loss
 
-    def train() -> None:
-        for _ in range(3):
-            optimizer.step(closure)
-
-    made = run(train)
+    made = run(stepped(optimizer, closure))
     seconds = made.phases.groupby("phase")["seconds"].sum()
     assert seconds["loss"] >= 3 * 0.02
     first = closure.__code__.co_firstlineno
@@ -302,11 +303,7 @@ def test_what_a_closure_runs_before_its_passes_is_not_the_optimizer_s(run: Runs)
         loss.backward()
         return loss
 
-    def train() -> None:
-        for _ in range(3):
-            optimizer.step(closure)
-
-    made = run(train)
+    made = run(stepped(optimizer, closure))
     parts = made.phases_by_line
     found = parts[parts["line"] == closure.__code__.co_firstlineno + 1]
     assert set(found["phase"]) <= {"other"}
@@ -328,11 +325,7 @@ def test_a_closure_without_modules_is_other_code_and_backward(run: Runs, kind: t
         loss.backward()
         return loss
 
-    def train() -> None:
-        for _ in range(3):
-            optimizer.step(closure)
-
-    made = run(train)
+    made = run(stepped(optimizer, closure))
     parts = made.phases_by_line
     passes = int(parts.loc[parts["phase"] == "backward", "calls"].sum())
     assert passes >= steps_of(made) == 3
@@ -453,17 +446,7 @@ def test_an_update_by_hand_is_no_step_and_step_says_where_one_is() -> None:
 
 
 def test_steps_of_a_schedule_have_their_numbers() -> None:
-    net = nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(net.parameters(), 0.1)
-
-    def train() -> None:
-        for _ in range(8):
-            optimizer.zero_grad()
-            net(torch.ones(4)).sum().backward()
-            optimizer.step()
-            step()
-
-    made = profile(train, schedule="wait=1,warmup=1,active=2,repeat=2")
+    made = profile(training(8, lambda _: step()), schedule="wait=1,warmup=1,active=2,repeat=2")
     assert sorted(set(made.phases["step"])) == [2, 3, 6, 7]
     assert [sorted(set(each.phases["step"])) for each in made.cycles] == [[2, 3], [6, 7]]
     assert (calls(made)[["forward", "backward", "optimizer", "zero_grad"]] == 1).all().all()
@@ -485,45 +468,16 @@ def test_a_checkpoint_that_runs_its_module_again_is_backward(run: Runs) -> None:
 
 
 def test_an_error_in_a_step_gives_the_steps_until_then() -> None:
-    net = nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    seen: list[Profile] = []
-
-    def train() -> None:
-        for at in range(5):
-            optimizer.zero_grad()
-            net(torch.ones(4)).sum().backward()
-            optimizer.step()
-            if at == 3:
-                raise RuntimeError("no more")
-
-    from torchbench_magic.cell_body import Body
-    from torchbench_magic.process.code import compile_body
-    from torchbench_magic.profiling.options import ProfileOptions
-    from torchbench_magic.profiling.run import Asked, profile_body
-
     body = compile_body(Body("train()", "<cell>"))
-    asked = Asked(options=ProfileOptions(phases=True), namespace={"train": train})
-    outcome = profile_body(body, asked)
-    assert isinstance(outcome.error, RuntimeError)
+    train = training(5, lambda at: 1 / (at - 3))
+    outcome = profile_body(body, Asked(options=ProfileOptions(phases=True), namespace={"train": train}))
+    assert isinstance(outcome.error, ZeroDivisionError)
     assert steps_of(outcome.profile) == 4
     assert outcome.profile.partial
-    assert not seen
 
 
-def test_a_profile_of_phases_is_stored_and_shown_as_it_was(tmp_path: Any) -> None:
-    from torchbench_magic import load
-
-    net = Net()
-    optimizer = torch.optim.SGD(net.parameters(), 0.1)
-
-    def train() -> None:
-        for x, y in DataLoader(DATA, batch_size=4):
-            optimizer.zero_grad()
-            functional.cross_entropy(net(x), y).backward()
-            optimizer.step()
-
-    made = profile(train, phases=True)
+def test_a_profile_of_phases_is_stored_and_shown_as_it_was(tmp_path: Path) -> None:
+    made = profile(training(6), phases=True)
     made.save(tmp_path / "runs.sqlite")
     (read,) = load(tmp_path / "runs.sqlite")
     pd.testing.assert_frame_equal(read.phases, made.phases)
@@ -535,16 +489,7 @@ def test_a_profile_of_phases_is_stored_and_shown_as_it_was(tmp_path: Any) -> Non
 
 def test_of_short_steps_is_said_about_what_noting_them_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(phases_run, "_DEAR", 0.0)  # however long the steps take here
-    net = nn.Linear(2, 2)
-    optimizer = torch.optim.SGD(net.parameters(), 0.1)
-
-    def train() -> None:
-        for _ in range(60):
-            optimizer.zero_grad()
-            net(torch.ones(2)).sum().backward()
-            optimizer.step()
-
-    made = profile(train, phases=True)
+    made = profile(training(60), phases=True)
     (said,) = (doubt for doubt in made.warnings if doubt.kind == "phases-cost")
     assert re.search(r"up to about [\d.]+ % of this time \(480 marks, each at about 6 µs\)", said.text)
     assert said.facts["marks"] == 60 * 8
@@ -569,16 +514,13 @@ def test_what_noting_takes_is_said_from_two_per_cent_on_and_of_ten_steps_at_leas
 
 WITH_PHASES_AND_WITHOUT = pytest.mark.parametrize("phases", [True, False], ids=["phases", "lines"])
 STEPS = 6
-TRAINING = ("input", "forward", "backward", "optimizer")
 
 
 def has_steps(made: Profile, count: int) -> None:
-    assert made.phases["step"].nunique() == count
-    parts = made.phases_by_line
-    calls = parts[parts["step"].notna()].pivot_table("calls", "step", "phase", aggfunc="sum", fill_value=0)
-    assert (calls[["forward", "backward", "optimizer"]] >= 1).all().all()
+    assert steps_of(made) == count
+    assert (calls(made)[["forward", "backward", "optimizer"]] >= 1).all().all()
     seconds = made.phases.groupby("phase")["seconds"].sum()
-    assert seconds[list(TRAINING)].gt(0).all()
+    assert seconds[["input", "forward", "backward", "optimizer"]].gt(0).all()
     assert made.phases["seconds"].sum() <= made.wall_time * 1.001
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.show.builders import HOSTILE, profile_of
+from tests.show.builders import HOSTILE, profile_of, rows_of
 from tests.show.sent import sent
 from torchbench_magic import units
 from torchbench_magic.profiling.memory import allocations, view
 from torchbench_magic.profiling.memory.picture import BlocksByColumn, _highest, blocks_by_column, picture, stack
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.schema import MEMORY_COLUMNS, frame_of
+from torchbench_magic.profiling.schema import MEMORY_COLUMNS
 from torchbench_magic.show import text
 from torchbench_magic.show.document import plain
 from torchbench_magic.show.renderers import mimebundle, to_text
@@ -53,12 +53,7 @@ def memory_frame() -> pd.DataFrame:
     values = dict(
         zip(("time", "bytes", "device", "change", "block", "line"), map(list, zip(*rows, strict=True)), strict=True)
     )
-    count = len(rows)
-    return frame_of(
-        MEMORY_COLUMNS,
-        values
-        | {"cell": [3] * count, "source_id": ["cell"] * count, "file": ["<cell>"] * count, "thread": [0] * count},
-    )
+    return rows_of(MEMORY_COLUMNS, cell=3, source_id="cell", **values)
 
 
 def test_there_is_a_document_per_device_and_none_without_memory() -> None:
@@ -193,20 +188,16 @@ def test_a_device_that_only_gave_back_says_so() -> None:
 
 def test_an_output_with_very_many_changes_stays_small() -> None:
     count = 50_000
-    frame = frame_of(
+    frame = rows_of(
         MEMORY_COLUMNS,
-        {
-            "time": np.linspace(0, 3, count),
-            "bytes": np.tile([MIB, 0], count // 2),
-            "device": ["cpu"] * count,
-            "change": np.tile([MIB, -MIB], count // 2),
-            "block": np.repeat(np.arange(count // 2), 2),
-            "cell": [3] * count,
-            "line": [2] * count,
-            "source_id": ["cell"] * count,
-            "file": ["<cell>"] * count,
-            "thread": [0] * count,
-        },
+        time=[*np.linspace(0, 3, count)],
+        bytes=[MIB, 0] * (count // 2),
+        device="cpu",
+        change=[MIB, -MIB] * (count // 2),
+        block=[*np.repeat(np.arange(count // 2), 2)],
+        cell=3,
+        line=2,
+        source_id="cell",
     )
     html = mimebundle(replace(made(), memory=frame))["text/html"]
     assert len(html) < 400_000
