@@ -271,6 +271,15 @@ def test_nothing_is_said_by_the_mean_where_a_call_is_as_short_as_the_timing_loop
     assert texts(with_slow(pair(5e-8, 5e-8, blocks=100), [10, 80], row=row))
 
 
+def test_a_mean_that_a_narrow_interval_leaves_out_is_said() -> None:
+    """Every tenth call does twice and a half of the others' work, as every fourth step of an optimizer may."""
+    made = with_slow(pair(1e-6, 1.5e-6, blocks=100), range(5, 100, 10), times=2.5, row=0)
+    assert made.frame["ratio_low"][1] > 1.4
+    (said,) = texts(made)
+    assert re.match(r"By the mean `bmm` takes 1\.3\d* times as long as `mul`: some calls of `mul` take ", said)
+    assert not texts(with_slow(pair(1e-6, 1.5e-6, blocks=100), [5, 95], times=2.5, row=0)), "a mean 3 % higher"
+
+
 def test_slow_calls_of_the_baseline_are_its_own() -> None:
     (said,) = texts(with_slow(pair(1e-6, 1e-6, blocks=100), [10, 80], row=0))
     assert "some calls of `mul` take far longer" in said

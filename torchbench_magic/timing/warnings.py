@@ -165,9 +165,10 @@ def medians_apart(made: Comparison) -> Iterator[Doubt]:
     yield Doubt("medians", text, "", {"quotients": {i: q for i, (_, q, _, _) in found.items()}})
 
 
-SLOW, RARE, MATTERS = 2.0, 0.45, 1.25
+SLOW, RARE, MATTERS, BEYOND = 2.0, 0.45, 1.25, 1.1
 """A block is slow from so many times its median on; the median is of the others up to that share; and they matter where
-the mean (beside that of the baseline) is so many times what the median says."""
+the mean (beside that of the baseline) is so many times what the median says; where the interval leaves it out, from the
+last on."""
 BEYOND_WAITING = 2.0
 """Slow blocks are the code's own where they took so many times more than own threads waited for a core in the run."""
 
@@ -178,15 +179,16 @@ def slow_calls(made: Comparison) -> Iterator[Doubt]:
     excess = {i: _mean_over_median(made, i) for i in range(len(made.subjects))}
     is_speed = are_speeds(row["verdict"] for row in made._rows)  # as the column of the table
     found: dict[int, list[tuple[int, float]]] = {}  # row with the long calls -> rows that they concern, with the factor
-    for i, ratio in enumerate(row["ratio"] for row in made._rows):
-        base = made.base_row(i)
+    for i, row in enumerate(made._rows):
+        ratio, base = row["ratio"], made.base_row(i)
         if base is None and excess[i] > MATTERS:
             text = f"The mean of {row_name(made, i)} is {units.number(excess[i], digits=2)} times its median"
             yield _of_slow_calls(f"{text}: some calls take", [i])
         if base is None or base == i or i in made.unpaired or i in made.voids or not ratio > 0:
             continue
         factor = excess[i] / excess[base]
-        if max(factor, 1 / factor) > MATTERS:
+        is_left_out = ratio * factor < row["ratio_low"] or ratio * factor > row["ratio_high"]
+        if max(factor, 1 / factor) > (BEYOND if is_left_out else MATTERS):
             by_means = 1 / (ratio * factor) if is_speed else ratio * factor
             found.setdefault(i if factor > 1 else base, []).append((i, by_means))
     for slow, concerned in found.items():
