@@ -133,6 +133,18 @@ def made():
 f = made()
 """
 
+WEAK = """\
+import weakref
+class Made: pass
+kept = weakref.WeakValueDictionary()
+def get():
+    made = kept.get(1)
+    if made is None:
+        for i in range(50):
+            made = kept[1] = Made()
+    return made
+"""
+
 STARTED = (
     "import threading\nend = threading.Event()\ndef start(): threading.Thread(target=end.wait, daemon=True).start()"
 )
@@ -198,7 +210,9 @@ FOUND: dict[str, list[tuple[str, str, str]]] = {
             "n = [9]",
             "n[0] = max(n[0] - 1, 1)\nclock.work(1000 * n[0])",
         ),
+        ("`aten.resize_` on .* not in the last one", "x = torch.ones(1 << 20)", "x.resize_(max(1, x.numel() // 2))"),
     ],
+    "alive": [("line . of `get` .* ran 51 times in a call and not in one right after another", WEAK, "it = get()")],
     "more": [
         (
             "`aten.cat` worked on 6 × 4 float32 and .* and on 912 × 4 float32",
@@ -220,6 +234,11 @@ FOUND: dict[str, list[tuple[str, str, str]]] = {
             "f()",
         ),
         ("a call takes 2.00 ms from .*, and 9.00 ms from the present one; `k` was 1, then 9", CELL_OF_ITS_OWN, "f()"),
+        (
+            "an early one took less than 20.0 µs, the last ones 2.7. ms",  # by the time alone
+            "import io; log = io.StringIO()",
+            "log.write('x' * 9)\nclock.work(len(log.getvalue()))",
+        ),
     ],
     "time": [
         (
@@ -314,6 +333,8 @@ QUIET = [
     ("import concurrent.futures as c; f = c.Future(); f.set_result(1)", "f"),
     (STARTED, "t = threading.Thread(target=int); t.start(); t.join()"),
     ("xs = [1, 2]", "it = map(str, xs)"),  # the making is what is timed
+    (WEAK, "get()"),  # nothing keeps it
+    ("import itertools; k = itertools.cycle([90, 91, 92])", "torch.ones(next(k), 9) @ torch.ones(9, 9)"),  # as much
 ]
 
 

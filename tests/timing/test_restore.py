@@ -442,9 +442,13 @@ def test_an_array_has_its_values_again(array: Any) -> None:
         (lambda: pd.DataFrame({"a": [3, 2, 1]}), "it.sort_values('a', inplace=True)"),
         (lambda: pd.DataFrame({"a": [3, 2, 1]}), "it['b'] = 1"),
         (lambda: pd.Series([3, 2, 1]), "it[0] = 7"),
+        (lambda: np.ma.array([3.0, 2.0, 1.0], mask=[0, 0, 0]), "it.mask[1] = True; it[0] = 7"),
+        (lambda: np.matrix([[1.0, 2.0]]), "it += 1"),
     ],
 )
-def test_a_frame_is_the_same_one_with_its_values_again(make: Callable[[], Any], change: str) -> None:
+def test_a_frame_or_a_kind_of_array_is_the_same_one_with_its_values_again(
+    make: Callable[[], Any], change: str
+) -> None:
     it, found = make(), []
     before = str(it)
     result = restored(f"found.append(str(it))\n{change}", it=it, found=found)

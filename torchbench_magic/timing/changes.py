@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
@@ -143,7 +144,9 @@ class TensorVersions:
         self.held = HeldState([*sorted(read.items()), *reached])
         self._before = [(label, t, version(t), seen_of(t).digest) for label, t in self.held.tensors.values()]
         leaves = [(f"{label}.grad", t) for label, t in self.held.tensors.values() if is_plain_tensor(t) and t.is_leaf]
-        self._grads = [(label, t, t.grad, version(t.grad)) for label, t in leaves if t.requires_grad]
+        # by weak references: code that clears gradients is to free them
+        kept = [(label, t, t.grad) for label, t in leaves if t.requires_grad]
+        self._grads = [(label, t, g if g is None else weakref.ref(g), version(g)) for label, t, g in kept]
 
     @property
     def devices(self) -> set[str]:
@@ -168,9 +171,10 @@ class TensorVersions:
             counted = version(tensor) - before
             if counted or seen_of(tensor).digest != digest:
                 found[label] = counted
-        for label, tensor, before, counted in self._grads:
-            added = version(tensor.grad) - (counted if tensor.grad is before else 0)
-            if added > 0 and (tensor.grad is before or added >= calls - 1 > 0):
+        for label, tensor, was, counted in self._grads:
+            is_same = tensor.grad is (was() if was is not None else None)
+            added = version(tensor.grad) - (counted if is_same else 0)
+            if added > 0 and (is_same or added >= calls - 1 > 0):
                 found[label] = added
         now = self.held.again()
         new = now.kept_state - self.held.tensors.keys()

@@ -71,6 +71,7 @@ class Work:
         gave: name -> what it was bound to; `VALUE` the value of the code.
         put_off: how the call leaves work to be done later or elsewhere, as a clause; empty where it does not.
         left: of names that are put back before each call, what it bound them to.
+        bound: what it bound all its names to, of the last one.
         overhead_ns: what the recording took.
         failed: an error of the recording itself, which ended there.
     """
@@ -95,6 +96,7 @@ class Work:
     gave: dict[str, Seen] = field(default_factory=dict)
     put_off: str = ""
     left: dict[str, Any] = field(default_factory=dict)
+    bound: list[Any] = field(default_factory=list)
     overhead_ns: float = 0.0
     failed: Exception | None = None
 
@@ -192,7 +194,9 @@ class Lines:
                     self.work.gave = {name: seen_of(value) for name, value in bound.items()}
                     late = put_off(bound.get(VALUE))
                     self.work.put_off = f"returns {late}" if late else ""
-                self.work.left = {n: bound[n] for n in self._kept if n in bound} if self._is_last else {}
+                if self._is_last:
+                    self.work.left = {n: bound[n] for n in self._kept if n in bound}
+                    self.work.bound = [value for n, value in bound.items() if n != VALUE]
         return self._in_frame
 
     @property

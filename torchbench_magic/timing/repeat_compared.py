@@ -43,7 +43,8 @@ class Finding:
     Attributes:
         how: "less", later calls lack work; "more", each call does more; "other", calls do other work than from the
             state that setup left; "fed", calls lack what another alternative leaves; "lazy", calls return what works
-            later; "part", "time", "waits": a doubt only; `PUT_BACK` and `GROWN`: no doubt of the times.
+            later; "alive", a call lacks work while what the one before it bound is alive; "part", "time", "waits": a
+            doubt only; `PUT_BACK` and `GROWN`: no doubt of the times.
         evidence: a clause.
     """
 
@@ -184,10 +185,10 @@ class RecordedCalls:
 
     @property
     def _is_falling(self) -> bool:
-        """Whether lines, and elements that operators touched, become fewer from call to call, as steps of what
-        converges."""
+        """Whether lines, or elements that operators touched, become fewer from call to call and none more, as in what
+        converges or shrinks."""
         columns = [each for each in zip(*(work.amounts[:2] for work in self.later), strict=True) if each[0]]
-        return any(columns) and all(a >= b >= c and a >= c / MOST for a, b, c in columns)
+        return all(a >= b >= c for a, b, c in columns) and any(a >= c / MOST for a, _, c in columns)
 
     def _growth(self, which: int) -> str:
         """How each call does more: by shapes, else sizes, else lines; never by two equal numbers."""
@@ -250,8 +251,9 @@ class RecordedCalls:
             for k in settled
         )
         later_took = seconds_text(usual) if usual > NOISE else f"less than {seconds_text(NOISE)}"
+        has_tensors = any(tensors for _, tensors, _ in first.operators)  # first ones are slow for reasons of their own
         told = f"the first call took {seconds_text(first.took)}, later ones {later_took}{self.cause(settled)}"
-        if not first.operators and first.took > WAITED and ((ratio > FAR and settled) or (ratio > 4 and values)):
+        if not has_tensors and first.took > WAITED and ((ratio > FAR and settled) or (ratio > 4 and values)):
             return Finding("time", told)
         if first.wall > 1 and ratio > 1000:
             return Finding("time", f"{told}, and nothing seen explains it")
@@ -289,7 +291,8 @@ class RecordedCalls:
         a number of the user's that each call moved on. Nothing that a library's object has for itself."""
         now = [work.before for work in self.later]
         moving = [k for k in self.moving if "._" not in k or (k in reached and reached[k].is_own)]
-        own = [k for k in moving if now[0][k].kind in GROWING]
+        is_library = lambda k: "·" in k and not (k in reached and reached[k].is_own)
+        own = [k for k in moving if now[0][k].kind in GROWING and not is_library(k)]
         grown = {k: n for k in own if type(n := now[-1][k].size) is int and n > now[0][k].size}
         if grown:
             most = max(grown, key=lambda k: grown[k])
@@ -331,13 +334,18 @@ def lacks(one: Work, other: Work, names: tuple[str, str] = ("the first call", "l
     """Share of the work of ``one`` that ``other`` did not do; its largest part in words.
 
     Python's part of the time is shared out by the seconds of each line, that of the operators by their elements: a
-    first operator is slow for reasons of its own (threads, allocators, kernels); its elements are what they are.
+    first operator is slow for reasons of its own (threads, allocators, kernels); its elements are what they are. An
+    operator that ran on as many elements of other shapes, as where sizes take turns, did the same work.
     """
     own = {
         at: min(s, COLD * one.of_line[at]) if at in one.cold else s for at, s in one.seconds.items() if one.lines[at]
     }
     seconds = {at: s * max(0.0, 1 - other.lines[at] / one.lines[at]) for at, s in own.items()}
+    elements: dict[Any, float]
     elements = {key: one.elements[key] * max(0, n - other.operators[key]) for key, n in one.operators.items()}
+    of_one, of_other = ({key: each.elements[key] * n for key, n in each.operators.items()} for each in (one, other))
+    fewer, gone = _by_kind(of_one) - _by_kind(of_other), _by_kind(elements)
+    elements = {key: each * fewer[_kind_of(key)] / gone[_kind_of(key)] for key, each in elements.items() if each}
     # of a call that was not recorded to its end nobody knows what it lacks
     seconds, elements = {} if "lines" in other.cut else seconds, {} if "operators" in other.cut else elements
     each = one.in_operators / (one.amounts[0] or 1)
@@ -354,6 +362,18 @@ def lacks(one: Work, other: Work, names: tuple[str, str] = ("the first call", "l
         at_least = "at least " if "operators" in one.cut and ran > 1 else ""
     text = f"{what} ran {at_least}{times_text(ran)} in {names[0]} and {times_text(again)} in {names[1]}"
     return (by_line + by_operator) / (sum(own.values()) + one.in_operators), text
+
+
+def _kind_of(key: Any) -> Any:
+    """An operator whatever the shapes of its inputs: with what it was asked to keep of them."""
+    return key[0], tuple(each[-1] for each in key[1]), key[2]
+
+
+def _by_kind(elements: Mapping[Any, float]) -> Counter[Any]:
+    touched: Counter[Any] = Counter()
+    for key, each in elements.items():
+        touched[_kind_of(key)] += each  # type: ignore[assignment]  # a Counter may have parts
+    return touched
 
 
 def _shapes_apart(early: Work, late: Work, call: str) -> str:

@@ -32,6 +32,7 @@ from .blocks import FAILED, Block, BlockRequest, Steps, Timeable
 from .recorded_call import VALUE, WAITED, Recorded, Work, recorded_call
 from .repeat_compared import (
     FAR,
+    LOST,
     MORE,
     NOISE,
     ONCE,
@@ -64,6 +65,8 @@ SHORT, TURNS = 2e-6, 20
 """Seconds that are not told apart by the shortest of so many calls."""
 LEAST, STEADY = 6, 0.85
 """Turns of calls that are far apart, however long they take; share of them in which the same one is slower."""
+LATE = 10.0
+"""Times as long as the shortest early call from which on calls do more, where each of three in a row is."""
 _FROM_STATES = "a call takes {} from the state that setup left, and {} from the present one"
 LONG = 0.5
 """Seconds of a call from which on none is made only to look."""
@@ -147,7 +150,7 @@ class Probe:
         """Let go of what is held of the code's."""
         self._kept, self._random, self._seen.by_setup = Kept({}), [], {}
         for work in self._seen.works:
-            work.left = {}
+            work.left, work.bound = {}, []
 
     def recorded(self, *, is_tried: bool = False) -> Steps[tuple[int, int]]:
         """One recorded call; its reading without what the recording took."""
@@ -217,7 +220,7 @@ class Probe:
     def _judged_last(self, without: Sequence[Any], copied: Callable[[], Callable[[], object]] | None) -> Steps[None]:
         if self.failed is None:
             found = (yield from self._judged()) or (yield from self._by_gradients(without, copied))
-            self.finding = found or self.finding
+            self.finding = found or (yield from self._by_what_lives()) or self.finding
             clauses = (
                 (yield from self._by_what_is_put_back(self._seen.last.left, copied)),
                 self._seen.grown(self._reach()),
@@ -284,7 +287,8 @@ class Probe:
         if not (found and found.voids) and self._before is None:
             found = (yield from self._by_values()) or found
         found = found or (yield from self._by_what_is_left())
-        return found or self._seen.by_time() or (yield from self._by_waiting())
+        found = found or self._seen.by_time() or (yield from self._by_waiting())
+        return found or (yield from self._by_late_time())
 
     def _happens_again(self, is_again: Callable[[Work], bool]) -> Steps[bool]:
         """Whether it is so in one of some more calls; random generators run on meanwhile."""
@@ -407,6 +411,39 @@ class Probe:
         finally:
             bind(names)
         return None
+
+    def _by_late_time(self) -> Steps[Finding | None]:
+        """Whether calls take far more of the processor than early ones, each of some in a row, as where something grows
+        that no garbage collector knows of: a table in a database, a text in a buffer."""
+        last, took = self._seen.last, max(min(work.cpu for work in self._seen.works[:-1]), NOISE)
+        if len(self._seen.works) < 4 or last.cpu < LATE * took or last.wall > self.long:
+            return None
+        times = [last.cpu]
+        for _ in range(2):
+            reading = yield from self.recorded(is_tried=True)
+            times.append(self._seen.works.pop().cpu)
+            if reading == FAILED or times[-1] < LATE * took:
+                return None
+        early = seconds_text(took) if took > NOISE else f"less than {seconds_text(NOISE)}"
+        cause = self._seen.cause(self._seen.moving or self._seen.settled)
+        return Finding("more", f"an early one took {early}, the last ones {seconds_text(min(times))}{cause}")
+
+    def _by_what_lives(self) -> Steps[Finding | None]:
+        """Whether calls do other work while what the one before them bound its names to is alive, as what weak
+        references find again: in a loop of the user's it is, here only within a block."""
+        last, early = self._seen.last, self._seen.later[:-1]
+        if not last.bound or last.wall > self.long / 10 or any(lacks(last, work)[0] > SOME for work in early):
+            return None
+        held, text = last.bound, ""
+        for _ in range(2):
+            reading = yield from self.recorded(is_tried=True)
+            call = self._seen.works.pop()
+            share, text = lacks(last, call, ("a call", "one right after another"))
+            if reading == FAILED or share < LOST:
+                return None
+            held = call.bound
+        del held
+        return Finding("alive", text)
 
     def _by_gradients(
         self, without: Sequence[Any], copied: Callable[[], Callable[[], object]] | None

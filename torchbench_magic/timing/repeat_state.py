@@ -16,6 +16,7 @@ import mmap
 import os
 import threading
 import warnings
+import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -354,7 +355,7 @@ class Kept:
                 continue
             left -= _bytes(one.value)
             if left > 0 and (content := _content(one.value)) is not None:
-                self._held[label] = one.value, content
+                self._held[label] = one.value, _letting_go(content)
 
     def put_backs(self, labels: Iterable[str], now: Mapping[str, Reached]) -> tuple[Callable[[], None], ...] | None:
         """What brings the state before the first call back, and what brings the present one, of these labels; None
@@ -424,6 +425,13 @@ def _content(value: Any) -> Any:
     return None
 
 
+def _letting_go(content: Any) -> Any:
+    """The same; what clears a gradient is to free it."""
+    if type(content) is tuple and content[1] is not None:
+        return content[0], weakref.ref(content[1]), content[2]
+    return content
+
+
 def _fits(value: Any, kept: Any) -> bool:
     """Whether values can be put back where they were: no tensor or array has another shape now."""
     if issubclass(type(value), np.ndarray):
@@ -439,7 +447,8 @@ def _put(value: Any, kept: Any) -> None:
         with torch.no_grad():
             value.data.copy_(data)
             if value.is_leaf and value.requires_grad:
-                value.grad = grad
+                grad = grad() if type(grad) is weakref.ref else grad
+                value.grad = grad if grad is not None or values is None else values.clone()
                 if grad is not None:
                     grad.data.copy_(values)
     elif issubclass(type(value), np.ndarray):

@@ -7,7 +7,7 @@ import operator
 import pickle
 import sys
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -282,16 +282,18 @@ class _KeptTensor(_Kept):
             self._version = version(tensor)
 
 
-def _kept(label: str, value: Any) -> _Kept | None:
-    """A copy of an array, a frame or an image; None of whatever else, and of what cannot be copied."""
-    kind = type(value)
-    if kind is np.ndarray:
-        return _Kept(label, value, value.copy())
-    if is_users_class(kind) or not is_compared_by_value(kind) or type(dict_of(value)) is not dict:
-        return None
-    with contextlib.suppress(Exception):  # whatever its library says
-        return _KeptFrame(label, value, deepcopy(value))
-    return None
+def _kept(label: str, value: Any) -> Iterator[_Kept]:
+    """A copy of an array (with those that one of a subclass has beside it, as a mask), a frame or an image; nothing of
+    whatever else, and of what cannot be copied."""
+    kind, inside = type(value), dict_of(value)
+    if issubclass(kind, np.ndarray):
+        beside = inside.values() if type(inside) is dict else ()
+        own = value if kind is np.ndarray else value.view(np.ndarray)
+        arrays = [own, *(part for part in beside if type(part) is np.ndarray)]
+        yield from (_Kept(label, each, each.copy()) for each in arrays)
+    elif not is_users_class(kind) and is_compared_by_value(kind) and type(inside) is dict:
+        with contextlib.suppress(Exception):  # whatever its library says
+            yield _KeptFrame(label, value, deepcopy(value))
 
 
 _FEW = 10_000
@@ -366,7 +368,7 @@ class StateCopies:
         self._holders = [(held, held.copy()) for _, held in self.held.holders.values()]
         self._modes = [(inside, inside["training"]) for inside in self.held.modes.values()]
         once = {id(value): (label, value) for label, value in reversed(self.held.roots)}
-        arrays = (kept for pair in once.values() if (kept := _kept(*pair)) is not None)
+        arrays = (kept for pair in once.values() for kept in _kept(*pair))
         self._kept: list[_Kept] = [*self._tensors, *arrays]
         self._containers: list[_KeptItems] = []
         generators = (generator_state(value) for _, value in self.held.roots)

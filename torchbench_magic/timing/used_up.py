@@ -11,7 +11,7 @@ from torchbench_magic.results import Doubt
 from .samples import Subject
 
 KIND = "used-up"
-RECORDED = ("less", "more", "other", "fed", "lazy")
+RECORDED = ("less", "more", "other", "fed", "lazy", "alive")
 """How recorded calls take a verdict away: with evidence in place of a name."""
 _NAMED = 3
 """Alternatives that are named."""
@@ -23,6 +23,8 @@ _SAID = {
     "other": "calls{1} do other work than from the state that setup left: {0}",
     "fed": "calls{1} found no gradients, since each alternative has its own: {0}",
     "lazy": "each call{1} {0}, and what that does later is not timed",
+    "alive": "a call{1} does less while what the one before it bound is alive, which it is within a block of calls"
+    " only: {0}",
     "shared": "one alternative changes `{0}`, and another was timed with the change",
     "global": "one alternative changes `{0}`, and another was timed with the change",
     "own": "the code assigns to {0} reads the global of that name, which did not change",
@@ -40,6 +42,7 @@ _DONE = {
     "fed": "Make the gradients in setup or in the code, or time both in one alternative.",
     "lazy": "Use it, or wait for it, in the code: `list(...)`, `await`, `.result()`, `.join()`. To time only how an"
     " iterator is made, give it a name.",
+    "alive": "To time calls that find it, keep it by a name in setup; to time the others, give `-n 1`.",
     "shared": "Set it in each alternative, or give each an object of its own in the setup section (`copy.deepcopy`; an"
     " optimizer is made anew, for the parameters of the copy).",
     "global": "Set it at the start of each alternative, or restore it at the end of the one that changes it.",
