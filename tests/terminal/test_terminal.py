@@ -80,7 +80,7 @@ def environ(folder: Path) -> dict[str, Any]:
 
 def test_a_timing_is_printed_once_as_text(terminal: Terminal) -> None:
     shown = terminal.type("%timer -n 5 -r 5 x + 1")
-    assert shown.count("median") == 1
+    assert shown.count("median ·") == 1
     assert "Out[" not in shown
     assert "<" not in shown.partition("\n")[2]
 
