@@ -47,7 +47,7 @@ ONLY_IN = {
 
 DRAW = {
     *("profiling.memory.picture", "profiling.profile_json", "profiling.torch_table"),
-    *("timing.curves", "timing.reports", "timing.torch_compare", "timing.verdict_words"),
+    *("timing.scaling_view", "timing.reports", "timing.torch_compare", "timing.verdict_words"),
 }
 """Chapters of how something looks whose names do not end in ``view``."""
 

@@ -27,7 +27,7 @@ TABLE: dict[tuple[str, str], str] = {
     ("Comparison", "to_markdown"): "torchbench_magic.timing.reports:pull_request",
     ("Comparison", "under"): "torchbench_magic.timing.view:under",
     ("Comparison", "compare"): "torchbench_magic.timing.torch_compare:torch_compare",
-    ("Comparison", "plot"): "torchbench_magic.timing.curves:plot",
+    ("Comparison", "plot"): "torchbench_magic.timing.scaling_view:plot",
     ("Comparison", "explore"): "torchbench_magic.notebook.widgets:ComparisonExplorer",
     ("Counts", "flamegraph"): "torchbench_magic.counting.view:flamegraph",
     ("CountsDiff", "explore"): "torchbench_magic.notebook.widgets:CountsExplorer",

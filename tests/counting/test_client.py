@@ -17,7 +17,8 @@ import pytest
 import torch
 
 from torchbench_magic.cell_body import Body
-from torchbench_magic.counting import callgrind_file, client, server_start
+from torchbench_magic.counting import callgrind_file, client
+from torchbench_magic.counting import lease as leases
 from torchbench_magic.counting.client import CodeFailed, NotStarted, Server
 from torchbench_magic.counting.count import Job, count_instructions
 from torchbench_magic.errors import CountError, MissingTool
@@ -191,8 +192,8 @@ def test_a_directory_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch
     def full(**_: Any) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(server_start.tempfile, "mkdtemp", full)
-    monkeypatch.setattr(server_start, "path_of_valgrind", lambda: "valgrind")
+    monkeypatch.setattr(leases.tempfile, "mkdtemp", full)
+    monkeypatch.setattr(leases, "path_of_valgrind", lambda: "valgrind")
     with pytest.raises(NotStarted, match="cannot be started: No space left on device"):
         Server().start()
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from torchbench_magic.cell_body import Body
-from torchbench_magic.counting import client, client_requests, level_heap, server_start
+from torchbench_magic.counting import client, client_requests, level_heap
+from torchbench_magic.counting import lease as leases
 from torchbench_magic.counting.client import NotStarted, Server
 from torchbench_magic.counting.level_heap import level_types
 from torchbench_magic.errors import MissingTool
@@ -171,7 +172,7 @@ def test_on_another_machine_or_python_nothing_is_started_and_one_line_says_why(
     with pytest.MonkeyPatch.context() as patch:
         said = other(patch)
         with pytest.raises(MissingTool, match=said):
-            server_start.path_of_valgrind()
+            leases.path_of_valgrind()
 
 
 def test_times_come_where_the_processor_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,15 +188,15 @@ def test_times_come_where_the_processor_is_another_one(monkeypatch: pytest.Monke
 
 def starting_without_valgrind(monkeypatch: pytest.MonkeyPatch, first: str = "") -> Server:
     """The process that counts, started as plain Python after ``first``."""
-    command = server_start.valgrind_command
+    command = leases.valgrind_command
 
     def plain(*of: Any) -> list[str]:
         words = command(*of)
         words = words[words.index(sys.executable) :]
         return [first + word if word.startswith("import sys") else word for word in words]
 
-    monkeypatch.setattr(server_start, "valgrind_command", plain)
-    for home in (server_start, client):
+    monkeypatch.setattr(leases, "valgrind_command", plain)
+    for home in (leases, client):
         monkeypatch.setattr(home, "path_of_valgrind", lambda: "valgrind")
     return Server()
 

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from torchbench_magic.cell_body import Body
-from torchbench_magic.counting import server_start
+from torchbench_magic.counting import lease as leases
 from torchbench_magic.counting.client import CodeFailed, Server
 from torchbench_magic.counting.count import Job, count_instructions
 from torchbench_magic.errors import BodyError, CountError
@@ -371,23 +371,23 @@ def test_what_a_package_adds_to_the_path_is_not_told_to_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """setuptools, once imported, adds a folder with copies: with it a server's counts were others."""
-    before = server_start.start_path()
+    before = leases.start_path()
     assert any((Path(entry) / "torch").is_dir() for entry in before)
     (tmp_path / "typing_extensions.py").touch()
     (tmp_path / "mine.py").touch()
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), str(tmp_path / "not there")])
-    assert server_start.start_path() == before
+    assert leases.start_path() == before
 
 
 def test_while_it_imports_the_server_looks_into_no_folder_of_a_project() -> None:
     """Python keeps the names of the files in a folder of its path: a file more or less in the folder of a project that
     is installed with ``pip install -e`` moved counts by 0.02 %."""
-    words = server_start.valgrind_command("valgrind", "/nowhere")
+    words = leases.valgrind_command("valgrind", "/nowhere")
     python = words[words.index(sys.executable) :]
     boot = python.index("-c") + 1
     told = "print(json.dumps([sys.path, sys.prefix, 'site' in sys.modules]))\n"
     python[boot] = python[boot].replace("main()\n", told)
-    environment = server_start.counting_environment()
+    environment = leases.counting_environment()
     ran = subprocess.run(python, env=environment, capture_output=True, text=True, check=True, cwd="/")
     path, prefix, has_read_pth_files = json.loads(ran.stdout)
     standard = os.path.dirname(os.__file__)

@@ -70,9 +70,9 @@ sys.modules |= {"fcntl": None, "resource": None}  # as where there is no POSIX: 
 del os.memfd_create
 from torchbench_magic import compare, profile
 from torchbench_magic.counting.client import Server
-from torchbench_magic.counting import server_start
+from torchbench_magic.counting import lease
 from torchbench_magic.errors import MissingTool
-server_start.why_unsupported = lambda: "not here"
+lease.why_unsupported = lambda: "not here"
 made = compare({"a": "sum(range(99))", "b": "len(str(9))"}, min_run_time=0.01, max_run_time=0.01)
 assert (made.frame["median"] > 0).all()
 assert profile("torch.ones(3) + 1", globals={"torch": torch}).wall_time > 0

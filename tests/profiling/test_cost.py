@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from torchbench_magic.errors import OptionError  # noqa: E402
 from torchbench_magic.process.code import completed  # noqa: E402
-from torchbench_magic.profiling import cost, report  # noqa: E402
+from torchbench_magic.profiling import build_profile, cost  # noqa: E402
 from torchbench_magic.profiling.cost import (  # noqa: E402
     LEAST_PAIRS,
     PAIRS,
@@ -60,7 +60,7 @@ class Planted:
         self.thread, self.costs, self.asked = thread, dict.fromkeys(cost.microseconds_here(), 0.0) | costs, 0
         monkeypatch.setattr(cost, "microseconds_here", lambda: dict.fromkeys(self.costs, 1.0))
         monkeypatch.setattr(cost, "WORTH_MEASURING", 0.0)
-        monkeypatch.setattr(report, "recording_times", self.times)
+        monkeypatch.setattr(build_profile, "recording_times", self.times)
 
     def times(self, run: Any, recorded: EventNumbers, thread: OwnThread) -> Any:
         return recording_times(run, recorded, self.thread, self.measured)
@@ -147,7 +147,7 @@ def test_a_profile_says_its_cost_and_a_heavy_one_a_line(monkeypatch: pytest.Monk
 
 def _plant_seconds(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """That much on each node of the lines."""
-    monkeypatch.setattr(report, "recording_times", lambda run, *rest: np.full(len(run.joined.tree), seconds))
+    monkeypatch.setattr(build_profile, "recording_times", lambda run, *rest: np.full(len(run.joined.tree), seconds))
 
 
 def test_where_python_memory_is_counted_no_word_is_given() -> None:

@@ -22,8 +22,8 @@ from torchbench_magic.show.document import MOST_DOUBTS, plain
 from torchbench_magic.timing import view
 from torchbench_magic.timing.changes import in_place
 from torchbench_magic.timing.comparison import Comparison
+from torchbench_magic.timing.repeat_warnings import doubts_of_subjects
 from torchbench_magic.timing.samples import are_speeds
-from torchbench_magic.timing.used_up import doubts_of_subjects
 
 from .builders import comparison_of
 from .test_outputs_stay import RESULTS

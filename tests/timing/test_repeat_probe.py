@@ -22,12 +22,12 @@ import pandas as pd  # noqa: E402
 
 from torchbench_magic.cell_body import Body  # noqa: E402
 from torchbench_magic.process import dynamo  # noqa: E402
-from torchbench_magic.timing import recorded_call, repeat_compared, repeat_probe, repeat_state, restore  # noqa: E402
+from torchbench_magic.timing import repeat_compared, repeat_probe, repeat_recording, repeat_state, restore  # noqa: E402
 from torchbench_magic.timing.blocks import FAILED, compile_block  # noqa: E402
 from torchbench_magic.timing.python_bodies import with_value_kept  # noqa: E402
 from torchbench_magic.timing.repeat_compared import RecordedCalls  # noqa: E402
 from torchbench_magic.timing.repeat_probe import Probe  # noqa: E402
-from torchbench_magic.timing.used_up import OWN_ERROR  # noqa: E402
+from torchbench_magic.timing.repeat_warnings import OWN_ERROR  # noqa: E402
 
 from .fake_clock import FakeClock, timed  # noqa: E402
 
@@ -344,16 +344,16 @@ def counted_time(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = itertools.count()
     seconds = lambda: next(ticks) * 1e-6
     fake = SimpleNamespace(thread_time=seconds, perf_counter=seconds)
-    monkeypatch.setattr(recorded_call, "time", fake)
-    monkeypatch.setattr(recorded_call, "_preempted", lambda: 0)
+    monkeypatch.setattr(repeat_recording, "time", fake)
+    monkeypatch.setattr(repeat_recording, "_preempted", lambda: 0)
 
 
 def probed(setup: str, body: str, plain: int = PLAIN, **more: Any) -> tuple[Probe, dict[str, Any]]:
     """The probe of a body after ``plain`` calls, and the names that it ran with."""
     clock = FakeClock()
-    ticks = recorded_call.time.thread_time
+    ticks = repeat_recording.time.thread_time
     waited = lambda: (clock.wall_ns - clock.cpu_ns) / 1e9
-    recorded_call.time.perf_counter = lambda: ticks() + waited()
+    repeat_recording.time.perf_counter = lambda: ticks() + waited()
     names: dict[str, Any] = {"torch": torch, "np": np, "clock": clock, "x": 1.0, "__name__": "__main__"} | more
     for name, text in (("<setup>", setup), ("<cell>", body)):
         linecache.cache[name] = (len(text), None, text.splitlines(True), name)
@@ -629,11 +629,11 @@ def test_a_number_of_the_user_s_that_each_call_moves_on_is_told() -> None:
 
 def test_recording_a_line_takes_what_it_takes_and_not_what_fifty_do_and_no_run_that_was_held_up_counts() -> None:
     times = itertools.accumulate(itertools.cycle([0, 9_000_000, 0, 200_000]))
-    recorded_call._ns_of_an_event.cache_clear()
+    repeat_recording._ns_of_an_event.cache_clear()
     try:
-        assert 1_000 < recorded_call._ns_of_an_event(lambda: next(times)) < 4_000
+        assert 1_000 < repeat_recording._ns_of_an_event(lambda: next(times)) < 4_000
     finally:
-        recorded_call._ns_of_an_event.cache_clear()
+        repeat_recording._ns_of_an_event.cache_clear()
 
 
 def test_a_number_may_be_as_large_as_it_likes() -> None:
@@ -700,14 +700,14 @@ def test_what_has_another_shape_now_is_not_put_back(value: Any) -> None:
 # They are told as what they are, and the code is timed all the same.
 
 PARTS = [
-    (recorded_call, "seen_of"),  # asked by the trace function, as the code returns
+    (repeat_recording, "seen_of"),  # asked by the trace function, as the code returns
     (repeat_probe, "state_of"),
     (repeat_probe, "reach"),
     (repeat_compared, "lacks"),
-    (recorded_call, "_operators_mode"),
-    (recorded_call, "_preempted"),
-    (recorded_call.Lines, "_called"),
-    (recorded_call.Lines, "spend"),
+    (repeat_recording, "_operators_mode"),
+    (repeat_recording, "_preempted"),
+    (repeat_recording.Lines, "_called"),
+    (repeat_recording.Lines, "spend"),
     (dynamo, "uncompiled"),
     (Probe, "_judged"),
     (RecordedCalls, "grown"),
@@ -734,7 +734,7 @@ def test_an_error_of_the_probe_leaves_an_error_of_the_code_as_it_is(monkeypatch:
     def fail(*_: Any, **__: Any) -> Any:
         raise TypeError("planted")
 
-    monkeypatch.setattr(recorded_call.Lines, "_called", fail)
+    monkeypatch.setattr(repeat_recording.Lines, "_called", fail)
     with pytest.raises(ZeroDivisionError):
         timed(FakeClock(), {"": "1 / 0"}, number=1, repeat=1)
 

@@ -21,7 +21,7 @@ from torchbench_magic.errors import CountError
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, interrupts_held
 
 from . import callgrind_file
-from .server_start import Lease, idle_seconds, path_of_valgrind
+from .lease import Lease, idle_seconds, path_of_valgrind
 
 _TICK = 0.1
 _START_SECONDS = 25.0  # what starting takes, for the progress
@@ -62,7 +62,7 @@ class Server:
         preloaded: modules that it imports besides torch. Code that imports one which takes long, as an optimizer's
             step does, is counted by a second server which has it: that one starts with the first such job.
         idle: seconds for which it waits for other kernels of this user and environment, which it then serves too;
-            0: it serves this one only. None: as `counting.server_start.idle_seconds` says.
+            0: it serves this one only. None: as `counting.lease.idle_seconds` says.
 
     Raises (all methods):
         MissingTool: no valgrind, or no system that it runs on.

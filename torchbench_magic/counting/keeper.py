@@ -1,7 +1,7 @@
 """Keeps a process that counts: a process of its own, started by path, which imports nothing of this package.
 
 Starting the counting process takes half a minute, so one serves all kernels of a user and an environment (see
-`counting.server_start`). This keeper starts it, waits until it takes jobs, and hands the ends of its sockets to each
+`counting.lease`). This keeper starts it, waits until it takes jobs, and hands the ends of its sockets to each
 kernel that asks. It ends it, with its folder, when no kernel has been there for the idle time: at once where that is 0,
 the setting for which every kernel has its own.
 

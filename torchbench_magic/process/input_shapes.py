@@ -21,7 +21,7 @@ _MOST_ITEMS = 1000  # of a container that are looked at
 _DEEPEST = 2
 _FORMS = ("fused", "foreach", "capturable", "differentiable", "amsgrad", "nesterov", "maximize")  # of an optimizer
 _Code = (FunctionType, BuiltinFunctionType, ModuleType, type, type(os.environ))
-"""Identified otherwise: by their source, their version, or one by one (`process.values`)."""
+"""Identified otherwise: by their source, their version, or one by one (`process.input_values`)."""
 
 
 def inputs_of(

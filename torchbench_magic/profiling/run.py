@@ -40,6 +40,7 @@ from torchbench_magic.profiling.loops.run import PhasesRun, profile_of_phases
 from torchbench_magic.profiling.memory.tracemalloc_record import HostMemory
 from torchbench_magic.profiling.python.sampler import check_sampler
 
+from .build_profile import InputsOfBody, Reached, report
 from .cost import Repeats, with_repeats
 from .file_texts import RecordedFiles, names_around, resolve_lines_of
 from .line_events import Callers
@@ -47,7 +48,6 @@ from .module_calls import ModuleCalls
 from .options import MAX_EVENTS, ProfileOptions, Schedule
 from .profile import Profile, settled
 from .recorder import SOURCE_MODULES, RecordedRun, check_counts, choose_line_source
-from .report import InputsOfBody, Reached, report
 from .sources import Cells, ProfiledBody, libraries_called
 from .steps import SteppedRun, sum_of_cycles
 from .warnings import did_not_begin, doubts_of_steps

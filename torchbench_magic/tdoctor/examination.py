@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from torchbench_magic import units
-from torchbench_magic.counting.server_start import path_of_valgrind
+from torchbench_magic.counting.lease import path_of_valgrind
 from torchbench_magic.cpp.build import find_toolchain
 from torchbench_magic.errors import Interrupted, MissingTool
 from torchbench_magic.process.contention import TICK, Contention, Counters, contention_between, machine_doubts

@@ -24,9 +24,9 @@ from torchbench_magic.results import Doubt
 from .changes import TensorVersions
 from .equality import Gap, Numbers, Object, form, frame_parts, gap, gap_text, only_absolutely_close, walk_both
 from .plan import tolerances_asked
+from .repeat_warnings import what_happened
 from .restore import StateCopies
 from .task import Task
-from .used_up import what_happened
 
 _MOST, _DEEPEST = 10_000, 100  # objects of a value, and one within the other
 _LONGEST = 60  # characters of a value that is said

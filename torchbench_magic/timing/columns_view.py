@@ -16,9 +16,9 @@ from torchbench_magic.show.document import Phrase, StyledText, backticked
 from torchbench_magic.show.table import BuiltColumn, Cell, Column, float_or_none
 
 from .comparison import Comparison
+from .repeat_warnings import said
 from .samples import AXIS
 from .scaling import THREADS
-from .used_up import said
 from .verdict import CAUSES
 from .warnings import BUSY_PRESSURE, row_names, still_valid
 

@@ -31,12 +31,12 @@ from .identity import identifying_options
 from .isolation import Isolation, gradients_of
 from .plan import Counting, Plan
 from .repeat_probe import LONG, Probe
+from .repeat_warnings import OWN_ERROR, not_looked_at, why_it_failed
 from .restore import StateCopies
 from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Around, Entry, Rounds, planned_calls
 from .samples import Samples, Subject
 from .sweep import Point
 from .task import Task
-from .used_up import OWN_ERROR, not_looked_at, why_it_failed
 from .voids import SEVERAL, are_held_up
 from .warmup import MIN_CALLS, TimedCompiles, overheads, warm_up
 from .watched_objects import WatchedObjects

@@ -34,8 +34,8 @@ from .blocks import Block, BlockAround, Ended, compile_block
 from .check import check_equal_results
 from .plan import Counting
 from .point_run import LeftBySetup, TimedBlocks
-from .recorded_call import VALUE
 from .repeat_probe import Probe
+from .repeat_recording import VALUE
 from .samples import Subject
 from .sweep import Point
 from .task import InputsRead, Task, given_names, unused_inputs

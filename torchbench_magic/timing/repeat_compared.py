@@ -16,9 +16,9 @@ from torchbench_magic.results import Doubt
 from torchbench_magic.units import seconds_text
 
 from .blocks import line_text
-from .recorded_call import WAITED, Work
+from .repeat_recording import WAITED, Work
 from .repeat_state import GROWING, OF_PROCESS, Left, Place, Reached, Seen, extent, is_number, is_switch, named
-from .used_up import RECORDED
+from .repeat_warnings import RECORDED
 
 LOST, MOST = 0.4, 0.5
 """Share of the first call's work that later calls lack: from here a doubt, from here void."""

@@ -2,7 +2,7 @@
 
 Of an alternative its first call is recorded, two after it, and one after the samples: *what ran* (the user's lines
 with counts and seconds, torch's operators with shapes and elements, calls into Python libraries) and *what was there*
-before it (`repeat_state`; the recording itself is `recorded_call`). `Probe` compares the first with the later ones:
+before it (`repeat_state`; the recording itself is `repeat_recording`). `Probe` compares the first with the later ones:
 
 * void: most of the first call's work did not run again, or each call does more than the one before. What ran can void
   by itself; what was there cannot: it is put to the test, the state before the first call put back and the code called.
@@ -29,7 +29,6 @@ from torchbench_magic.process.frame_owner import is_users_file
 from torchbench_magic.units import seconds_text
 
 from .blocks import FAILED, Block, BlockRequest, Steps, Timeable
-from .recorded_call import VALUE, WAITED, Recorded, Work, recorded_call
 from .repeat_compared import (
     FAR,
     LOST,
@@ -46,6 +45,7 @@ from .repeat_compared import (
     times_text,
     value_text,
 )
+from .repeat_recording import VALUE, WAITED, Recorded, Work, recorded_call
 from .repeat_state import (
     Kept,
     Place,

@@ -110,7 +110,7 @@ class Subject:
         contention: what else wanted the processor while its group was sampled.
         state: in words, the settings of the process that it ran with and that are not the notebook's own, such as
             "grad mode off".
-        used_up: (how, name) of what the first call left nothing of for later ones, or did for them; see `used_up`.
+        used_up: (how, name) of what later calls do not find, or do not do; see `repeat_warnings`.
         compile_time: that ``torch.compile`` took in its first calls and its warm-up; NaN where it compiled nothing.
         compiled_in_samples: how often it compiled while it was timed.
         recompiled: why, in words, each reason once.

@@ -27,10 +27,10 @@ from torchbench_magic.process.code import (
 from torchbench_magic.process.contention import Clocks
 from torchbench_magic.process.frame_owner import often_replaced, replaced_functions
 from torchbench_magic.process.input_shapes import inputs_of
+from torchbench_magic.process.input_values import Values, values_of, without_changed
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress
 from torchbench_magic.process.settings import outside_modes, settings_in_words
 from torchbench_magic.process.static_introspection import code_digest
-from torchbench_magic.process.values import Values, values_of, without_changed
 from torchbench_magic.process.values_between_runs import SETTING, variable_of
 from torchbench_magic.results import Doubt
 
@@ -54,7 +54,7 @@ class Read:
 
     Attributes:
         inputs: (name, what it held) of variables; see `process.input_shapes.inputs_of`.
-        values: what else there is in them; see `process.values.values_of`.
+        values: what else there is in them; see `process.input_values.values_of`.
     """
 
     inputs: tuple[tuple[str, str], ...]

@@ -136,7 +136,7 @@ CAUSES: Mapping[str, Cause] = {
         "too few processes gave a ratio", "Measure again on a quieter machine, or in more processes (`--processes N`)."
     ),
     # `timing.repeat_probe` (later calls did less, or more, than the first), `timing.iterators` (used up before it),
-    # `timing.watched_objects` (another alternative set a switch): not the code's work; told by `timing.used_up`
+    # `timing.watched_objects` (another alternative set a switch): not the code's work; told by `timing.repeat_warnings`
     "used-up": Cause(has_ends=True),
     # `voids.interval_of_rounds`: too few for an interval [how many, how many it needs]
     "few-rounds": Cause(

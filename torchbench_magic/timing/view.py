@@ -31,7 +31,7 @@ from torchbench_magic.show.table import (
     measured_columns,
 )
 
-from . import columns_view, curves, levers_view, verdict_words
+from . import columns_view, levers_view, scaling_view, verdict_words
 from .columns_view import (
     LONGEST_NAME,
     alternative_name,
@@ -245,7 +245,7 @@ def document(comparison: Comparison, *, metric: str = "median") -> Document:
         doubts_where=of_result(".warnings"),
         footer=tuple(_footer(comparison, DEFINITION if by_threads else "")),
         where=of_result(".frame"),
-        picture=curves.curves_svg(comparison) or "",
+        picture=scaling_view.curves_svg(comparison) or "",
     )
 
 

@@ -16,8 +16,8 @@ from torchbench_magic.results import Doubt
 
 from .comparison import Comparison
 from .process_ratios import FEW_NS, SPREAD
+from .repeat_warnings import doubts_of_subjects
 from .samples import Subject, are_speeds, wall_over_cpu
-from .used_up import doubts_of_subjects
 from .verdict import CAUSES, VERDICTS, Void
 from .voids import CO_LOAD, LEAST_WAIT, SEVERAL, WAITED, are_held_up
 

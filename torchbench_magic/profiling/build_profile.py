@@ -17,7 +17,7 @@ from torchbench_magic.process.compile_watch import switched_off
 from torchbench_magic.process.contention import contention_between
 from torchbench_magic.process.environment import read_environment
 from torchbench_magic.process.input_shapes import inputs_of
-from torchbench_magic.process.values import Values, values_of, without_changed
+from torchbench_magic.process.input_values import Values, values_of, without_changed
 from torchbench_magic.process.values_between_runs import variable_of
 from torchbench_magic.profiling.compiling import cells_compiled, compilation_tables, given_up_before
 from torchbench_magic.profiling.cores.verdict import Concurrency, doubts_of_concurrency, proof_of, verdict_of

@@ -29,11 +29,11 @@ from torchbench_magic.show.document import plain
 from torchbench_magic.timing import view
 from torchbench_magic.timing.iterators import at_end, is_used_up
 from torchbench_magic.timing.plan import Plan
+from torchbench_magic.timing.repeat_warnings import doubts_of_subjects, said
 from torchbench_magic.timing.run import compare_bodies
 from torchbench_magic.timing.samples import Subject
 from torchbench_magic.timing.sweep import sweep_points
 from torchbench_magic.timing.task import Task
-from torchbench_magic.timing.used_up import doubts_of_subjects, said
 
 from .fake_clock import FakeClock
 from .fake_clock import timed as timed_long

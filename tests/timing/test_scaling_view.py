@@ -21,7 +21,7 @@ from torchbench_magic.show.drawing import scale_of
 from torchbench_magic.show.renderers import mimebundle
 from torchbench_magic.timing import verdict_words, view
 from torchbench_magic.timing.comparison import Comparison
-from torchbench_magic.timing.curves import MOST_PANELS, curves_svg, plot
+from torchbench_magic.timing.scaling_view import MOST_PANELS, curves_svg, plot
 
 SIZES = [2**k for k in range(4, 12)]
 

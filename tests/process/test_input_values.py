@@ -15,7 +15,7 @@ import torch
 
 from torchbench_magic.process.code import globals_read
 from torchbench_magic.process.input_shapes import described, inputs_of
-from torchbench_magic.process.values import values_of, without_changed
+from torchbench_magic.process.input_values import values_of, without_changed
 from torchbench_magic.process.values_between_runs import CHANGES, Value
 
 # ==== values read =====================================================================================================

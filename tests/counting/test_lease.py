@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 import torch
 
-from torchbench_magic.counting import client, keeper, server_start
+from torchbench_magic.counting import client, keeper
+from torchbench_magic.counting import lease as leases
 from torchbench_magic.counting.client import NotStarted, Server
-from torchbench_magic.counting.server_start import Lease
+from torchbench_magic.counting.lease import Lease
 
 pytestmark = pytest.mark.valgrind
 
@@ -93,7 +94,7 @@ KERNEL = """
 import os, sys, time, types
 import tempfile
 sys.modules["torch"] = types.SimpleNamespace(**{torch})  # all that is asked of it, without its import
-from torchbench_magic.counting.server_start import Lease
+from torchbench_magic.counting.lease import Lease
 held = Lease.take((), {idle})
 while not held.look(0.1):
     pass
@@ -222,7 +223,7 @@ def test_where_another_user_answers_a_kernel_has_its_own_and_the_progress_says_s
         asked.append(connection)
         return 1, os.geteuid() + (len(asked) == 1), 0
 
-    monkeypatch.setattr(server_start, "peer", peer)
+    monkeypatch.setattr(leases, "peer", peer)
     server = Server(idle=60)
     server.start(Listening())
     pid = server.pid
@@ -270,7 +271,7 @@ def test_one_whose_folder_was_taken_away_is_replaced(place: Path) -> None:
 @ON_LINUX
 def test_another_user_is_not_served_and_does_not_serve(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(server_start, "peer", lambda connection: (1, os.geteuid() + 1, 0))
+        patched.setattr(leases, "peer", lambda connection: (1, os.geteuid() + 1, 0))
         with pytest.raises(PermissionError, match="another user"):
             Lease.take((), 60)
     monkeypatch.setattr(keeper, "peer", lambda connection: (os.getpid(), os.geteuid() + 1, 0))
