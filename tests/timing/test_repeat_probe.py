@@ -235,7 +235,7 @@ FOUND: dict[str, list[tuple[str, str, str]]] = {
         ),
         ("a call takes 2.00 ms from .*, and 9.00 ms from the present one; `k` was 1, then 9", CELL_OF_ITS_OWN, "f()"),
         (
-            "an early one took less than 20.0 µs, the last ones 2.7. ms",  # by the time alone
+            "the last ones took [0-9]+ times as long as an early one",  # by the processor's time alone
             "import io; log = io.StringIO()",
             "log.write('x' * 9)\nclock.work(len(log.getvalue()))",
         ),

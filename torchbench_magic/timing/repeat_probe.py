@@ -65,7 +65,7 @@ SHORT, TURNS = 2e-6, 20
 """Seconds that are not told apart by the shortest of so many calls."""
 LEAST, STEADY = 6, 0.85
 """Turns of calls that are far apart, however long they take; share of them in which the same one is slower."""
-LATE = 10.0
+LATE = 8.0
 """Times as long as the shortest early call from which on calls do more, where each of three in a row is."""
 _FROM_STATES = "a call takes {} from the state that setup left, and {} from the present one"
 LONG = 0.5
@@ -169,7 +169,7 @@ class Probe:
         if reading == FAILED:
             return FAILED
         net = max(wall - round(work.overhead_ns), 0)
-        work.wall, work.cpu = net / 1e9, max(cpu - work.overhead_ns, 0.0) / 1e9
+        work.wall, work.cpu, work.spent = net / 1e9, max(cpu - work.overhead_ns, 0.0) / 1e9, cpu / 1e9
         return net, cpu
 
     def recorded_again(self) -> Steps[float]:
@@ -414,19 +414,19 @@ class Probe:
 
     def _by_late_time(self) -> Steps[Finding | None]:
         """Whether calls take far more of the processor than early ones, each of some in a row, as where something grows
-        that no garbage collector knows of: a table in a database, a text in a buffer."""
-        last, took = self._seen.last, max(min(work.cpu for work in self._seen.works[:-1]), NOISE)
-        if len(self._seen.works) < 4 or last.cpu < LATE * took or last.wall > self.long:
+        that no garbage collector knows of: a table in a database, a text in a buffer. With what recording takes, of
+        which a guess taken out would leave nothing of a short call."""
+        last, took = self._seen.last, max(min(work.spent for work in self._seen.works[:-1]), NOISE)
+        if len(self._seen.works) < 4 or last.spent < LATE * took or last.wall > self.long:
             return None
-        times = [last.cpu]
+        times = [last.spent]
         for _ in range(2):
             reading = yield from self.recorded(is_tried=True)
-            times.append(self._seen.works.pop().cpu)
+            times.append(self._seen.works.pop().spent)
             if reading == FAILED or times[-1] < LATE * took:
                 return None
-        early = seconds_text(took) if took > NOISE else f"less than {seconds_text(NOISE)}"
         cause = self._seen.cause(self._seen.moving or self._seen.settled)
-        return Finding("more", f"an early one took {early}, the last ones {seconds_text(min(times))}{cause}")
+        return Finding("more", f"the last ones took {min(times) / took:.0f} times as long as an early one{cause}")
 
     def _by_what_lives(self) -> Steps[Finding | None]:
         """Whether calls do other work while what the one before them bound its names to is alive, as what weak

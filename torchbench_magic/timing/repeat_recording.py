@@ -65,6 +65,7 @@ class Work:
         is_compiled: functions ran that the compiler would have compiled elsewhere.
         imported: modules.
         wall, cpu: seconds of the call, and of the processor, without what the recording took.
+        spent: seconds of the processor, with what the recording took, which is known roughly.
         waited: seconds that its lines waited, for anything but a core.
         unclear: seconds that they waited, maybe for a core alone.
         before: what was there.
@@ -90,6 +91,7 @@ class Work:
     imported: int = 0
     wall: float = 0.0
     cpu: float = 0.0
+    spent: float = 0.0
     waited: float = 0.0
     unclear: float = 0.0
     before: dict[str, Seen] = field(default_factory=dict)
