@@ -251,9 +251,8 @@ class RecordedCalls:
             for k in settled
         )
         later_took = seconds_text(usual) if usual > NOISE else f"less than {seconds_text(NOISE)}"
-        has_tensors = any(tensors for _, tensors, _ in first.operators)  # first ones are slow for reasons of their own
         told = f"the first call took {seconds_text(first.took)}, later ones {later_took}{self.cause(settled)}"
-        if not has_tensors and first.took > WAITED and ((ratio > FAR and settled) or (ratio > 4 and values)):
+        if not first.operators and first.took > WAITED and ((ratio > FAR and settled) or (ratio > 4 and values)):
             return Finding("time", told)
         if first.wall > 1 and ratio > 1000:
             return Finding("time", f"{told}, and nothing seen explains it")
