@@ -334,6 +334,7 @@ QUIET = [
     (STARTED, "t = threading.Thread(target=int); t.start(); t.join()"),
     ("xs = [1, 2]", "it = map(str, xs)"),  # the making is what is timed
     (WEAK, "get()"),  # nothing keeps it
+    (WEAK, "it = get()\ndel it"),
     ("import itertools; k = itertools.cycle([90, 91, 92])", "torch.ones(next(k), 9) @ torch.ones(9, 9)"),  # as much
 ]
 

@@ -42,7 +42,8 @@ _DONE = {
     "fed": "Make the gradients in setup or in the code, or time both in one alternative.",
     "lazy": "Use it, or wait for it, in the code: `list(...)`, `await`, `.result()`, `.join()`. To time only how an"
     " iterator is made, give it a name.",
-    "alive": "To time calls that find it, keep it by a name in setup; to time the others, give `-n 1`.",
+    "alive": "To time calls that find it, keep it by a name in setup; to time calls that make it, end the code with"
+    " `del` of the name.",
     "shared": "Set it in each alternative, or give each an object of its own in the setup section (`copy.deepcopy`; an"
     " optimizer is made anew, for the parameters of the copy).",
     "global": "Set it at the start of each alternative, or restore it at the end of the one that changes it.",
