@@ -12,6 +12,7 @@ import pytest
 
 from tests.profiling.profiles import MS, profile_of_two_kernels, trace_of_two_kernels
 from torchbench_magic.insights.training import sync, transfer
+from torchbench_magic.profiling.device_times import host_waits, share_of_devices, waited_for
 from torchbench_magic.profiling.loops.phases import long_first_step, outliers_of
 from torchbench_magic.profiling.options import ProfileOptions
 from torchbench_magic.profiling.profile import Profile
@@ -23,16 +24,7 @@ from torchbench_magic.profiling.schema import (
     WORKER_COLUMNS,
     frame_of,
 )
-from torchbench_magic.profiling.trace import (
-    EVENT_COLUMNS,
-    KINDS,
-    Source,
-    Trace,
-    compact,
-    host_waits,
-    share_of_devices,
-    waited_for,
-)
+from torchbench_magic.profiling.trace import EVENT_COLUMNS, KINDS, Source, Trace, compact
 from torchbench_magic.results import Doubt, Insight
 
 # ==== training kinds ==================================================================================================

@@ -18,7 +18,7 @@ from torchbench_magic.errors import BodyError, CountError
 from torchbench_magic.process.code import names_looked_up
 from torchbench_magic.process.send import FOR_TIMING, pack_variables, unpack_variables
 from torchbench_magic.timing.plan import Plan
-from torchbench_magic.timing.processes import packed
+from torchbench_magic.timing.sent_task import packed
 from torchbench_magic.timing.task import Task
 
 # ==== sent tensors ====================================================================================================

@@ -19,15 +19,8 @@ from torchbench_magic import load, load_trace, profile
 from torchbench_magic.profiling import kineto
 from torchbench_magic.profiling import profile as large_profiles
 from torchbench_magic.profiling import run as module
-from torchbench_magic.profiling.trace import (
-    EVENT_COLUMNS,
-    NODE_COLUMNS,
-    SEGMENT_COLUMNS,
-    Trace,
-    compact,
-    idle_share,
-    line_ranges,
-)
+from torchbench_magic.profiling.device_times import idle_share
+from torchbench_magic.profiling.trace import EVENT_COLUMNS, NODE_COLUMNS, SEGMENT_COLUMNS, Trace, compact, line_ranges
 
 from .many_events import calls_of, profile_of_many
 from .profiles import MS, profile_of_two_kernels, trace_of_two_kernels

@@ -29,7 +29,8 @@ from torchbench_magic.errors import BodyError, CheckFailed, Interrupted, OptionE
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.fuzzers import points_of
 from torchbench_magic.timing.plan import Plan
-from torchbench_magic.timing.processes import compare_in_processes, packed
+from torchbench_magic.timing.processes import compare_in_processes
+from torchbench_magic.timing.sent_task import packed
 from torchbench_magic.timing.sweep import sweep_points
 from torchbench_magic.timing.task import Task
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from torchbench_magic.arrays import Ints
-from torchbench_magic.profiling import trace
+from torchbench_magic.profiling import device_times
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.results import Doubt, Insight, Storable, hand_on
 
@@ -152,7 +152,7 @@ FOREVER = 2**61
 def joined_stretches(begin: Ints, end: Ints) -> Ints:
     """All that lies between a ``begin`` and its ``end``, in whatever order they come and however they overlap."""
     some = end > begin
-    return np.stack(trace.joined_stretches(begin[some], end[some]), axis=1)
+    return np.stack(device_times.joined_stretches(begin[some], end[some]), axis=1)
 
 
 def common(one: Ints, other: Ints) -> Ints:

@@ -125,7 +125,7 @@ def _put_back() -> Iterator[None]:
 
 
 def _task(sent: bytes) -> Any:
-    from torchbench_magic.timing.processes import put_settings_of, task_from
+    from torchbench_magic.timing.sent_task import put_settings_of, task_from
 
     asked = pickle.loads(sent)
     with contextlib.suppress(OSError):  # of another host, which need not have the folder

@@ -26,9 +26,9 @@ from torchbench_magic.timing.across_runs import distinct, join_comparisons
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.identity import identifying_options
 from torchbench_magic.timing.intervals import ALPHA, median_interval
-from torchbench_magic.timing.processes import SentTask, packed
 from torchbench_magic.timing.run import check_alternatives
 from torchbench_magic.timing.samples import Subject
+from torchbench_magic.timing.sent_task import SentTask, packed
 from torchbench_magic.timing.sweep import Point
 from torchbench_magic.timing.task import Task
 from torchbench_magic.timing.verdict import ONE_WINDOW, RUNS, SPAN, Single, Unpaired, judged_ranges

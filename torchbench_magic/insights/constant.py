@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from torchbench_magic import units
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.sources import (
+from torchbench_magic.profiling.statements import (
     FUNCTIONS,
     StatementPlace,
     bound_in,

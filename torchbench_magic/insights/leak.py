@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torchbench_magic import units
 from torchbench_magic.profiling.memory.allocations import peak_of
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.sources import parsed_text, place_in
+from torchbench_magic.profiling.statements import parsed_text, place_in
 from torchbench_magic.profiling.steps import highest_cycle
 from torchbench_magic.profiling.trace import Trace
 from torchbench_magic.results import CodeLine, Cure, Insight

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torchbench_magic import units
 from torchbench_magic.profiling.loops.phases import UNCLEARED
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.sources import FUNCTIONS, bound_in, calls_in, parsed_text, place_in
+from torchbench_magic.profiling.statements import FUNCTIONS, bound_in, calls_in, parsed_text, place_in
 from torchbench_magic.profiling.trace import Source
 from torchbench_magic.results import CodeLine, Cure, Insight
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from torchbench_magic import units
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.sources import (
+from torchbench_magic.profiling.statements import (
     StatementPlace,
     call_name,
     calls_in,

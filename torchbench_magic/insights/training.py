@@ -13,10 +13,11 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.arrays import Ints
 from torchbench_magic.process.contention import LOAD_KINDS
+from torchbench_magic.profiling.device_times import busy_stretches, host_waits
 from torchbench_magic.profiling.loops.phases import EVALUATION, GRAPH, TRAIN_MODE, TRAINED, VARIES, is_most
 from torchbench_magic.profiling.profile import VOIDING, Profile
-from torchbench_magic.profiling.sources import call_name, place_in
-from torchbench_magic.profiling.trace import Trace, busy_stretches, host_waits
+from torchbench_magic.profiling.statements import call_name, place_in
+from torchbench_magic.profiling.trace import Trace
 from torchbench_magic.profiling.workers.loop import STARTING, WAITING
 from torchbench_magic.results import CodeLine, Cure, Insight
 
@@ -389,9 +390,9 @@ _SHAPED_BY_VALUES = frozenset(
 def sync(profile: Profile) -> list[Insight]:
     """One for each line on which the host waits for a device that then, or later, has nothing to do.
 
-    What waits is said at `profiling.trace.host_waits`: ``.item()``, ``.cpu()``, ``.to(device)`` of memory that is not
-    pinned, ``nonzero``, printing a tensor, ``synchronize()``. Without a wait all that follows would be launched earlier
-    by as long as it took, and a device that is idle later on would be so for that much less.
+    What waits is said at `profiling.device_times.host_waits`: ``.item()``, ``.cpu()``, ``.to(device)`` of memory that
+    is not pinned, ``nonzero``, printing a tensor, ``synchronize()``. Without a wait all that follows would be launched
+    earlier by as long as it took, and a device that is idle later on would be so for that much less.
     Silent: without a trace of a device; for waits after which the device goes on (another stream's work); below 5 %.
     Seconds at stake: see `_saved`.
     """

@@ -31,6 +31,7 @@ from torchbench_magic.results import Doubt
 from .all_tables import lay_out
 from .attribution import Joined
 from .cost import EventNumbers, OwnThread, cost_doubt, profiler_cost, recording_times
+from .device_times import share_of_devices
 from .join import JoinedRun, RunEvents, join_run, read_run
 from .kineto import collector_paused
 from .options import ProfileOptions
@@ -38,7 +39,6 @@ from .profile import Profile
 from .recorder import RecordedRun
 from .schema import LINE_COLUMNS, frame_of
 from .sources import Cells, CodeSources, ProfiledBody, sources_of
-from .trace import share_of_devices
 from .warnings import doubts_of_holders, find_doubts
 
 

@@ -25,6 +25,7 @@ from torchbench_magic.results import Doubt, Insight, Storable, hand_on, show, wi
 from torchbench_magic.timing.intervals import median_interval
 
 from .call_tree_tables import calls_of, is_tree, modules_of, write_stacks
+from .device_times import device_table, idle_gaps
 from .options import ProfileOptions
 from .schema import (
     ARGUMENT_COLUMNS,
@@ -36,7 +37,7 @@ from .schema import (
     WORKER_COLUMNS,
     frame_of,
 )
-from .trace import Source, Trace, device_table, idle_gaps
+from .trace import Source, Trace
 
 # ---- profile ---------------------------------------------------------------------------------------------------------
 # What one profiled run of a cell gave: time and bytes per line and per op.
@@ -259,13 +260,13 @@ class Profile(Storable):
     @cached_property
     def device_events(self) -> pd.DataFrame:
         """Kernels, copies and fills by the op and the line that launched them, and in rows of their own the calls of
-        the device's runtime: columns of `profiling.trace.DEVICE_COLUMNS`."""
+        the device's runtime: columns of `profiling.device_times.DEVICE_COLUMNS`."""
         return device_table(self.trace, self.sources)
 
     @cached_property
     def idle(self) -> pd.DataFrame:
         """Gaps in which nothing ran on a device, the longest first, with the line that the cell's own thread was on:
-        columns of `profiling.trace.IDLE_COLUMNS`."""
+        columns of `profiling.device_times.IDLE_COLUMNS`."""
         return idle_gaps(self.trace, self.sources)
 
     @cached_property

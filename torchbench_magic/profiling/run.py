@@ -48,7 +48,8 @@ from .module_calls import ModuleCalls
 from .options import MAX_EVENTS, ProfileOptions, Schedule
 from .profile import Profile, settled
 from .recorder import SOURCE_MODULES, RecordedRun, check_counts, choose_line_source
-from .sources import Cells, ProfiledBody, libraries_called
+from .sources import Cells, ProfiledBody
+from .statements import libraries_called
 from .steps import SteppedRun, sum_of_cycles
 from .warnings import did_not_begin, doubts_of_steps
 

@@ -29,6 +29,7 @@ from torchbench_magic.show.table import (
 )
 
 from .cost import first_without_recording
+from .device_times import host_waits, idle_share, share_of_devices, waited_for
 from .lines_view import MOST_SHOWN, first_insights, inside_line, lines_table, range_in_words, unfolding
 from .ops_view import (
     MOST_REST,
@@ -43,7 +44,7 @@ from .ops_view import (
     sort_column,
 )
 from .profile import Profile
-from .trace import host_waits, idle_share, line_label, share_of_devices, waited_for
+from .trace import line_label
 
 # ---- device_clauses --------------------------------------------------------------------------------------------------
 # What a device did in a profile, in clauses of the sentence and a line of the footer: where the time depends on it,

@@ -24,13 +24,14 @@ from torchbench_magic.timing.voids import CO_LOAD
 from torchbench_magic.units import seconds_text
 
 from .attribution import COMPILED_REGION, Joined
+from .device_times import overlap
 from .join import Dropped, RunEvents
 from .options import ProfileOptions, Schedule
 from .recorder import RecordedRun, unseen_cpu_seconds
 from .segments import NO_LINE, ThreadJoin
-from .sources import call_name, calls_in, leaves_for_numpy, place_in
+from .statements import call_name, calls_in, leaves_for_numpy, place_in
 from .steps import SteppedRun
-from .trace import Source, overlap
+from .trace import Source
 
 # ---- machine_load ----------------------------------------------------------------------------------------------------
 # What a profile says of the machine that its body ran on: that threads waited for a core, and who had it.

@@ -15,7 +15,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from torchbench_magic.profiling.schema import LOOP_COLUMNS, frame_of
-from torchbench_magic.profiling.sources import CodeSources, ProfiledBody, place_in, sources_of
+from torchbench_magic.profiling.sources import CodeSources, ProfiledBody, sources_of
+from torchbench_magic.profiling.statements import place_in
 from torchbench_magic.profiling.trace import Source, Trace
 
 from . import hooks, phases

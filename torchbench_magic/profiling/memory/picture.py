@@ -16,7 +16,7 @@ from torchbench_magic.arrays import Ints
 from torchbench_magic.printable import printable
 from torchbench_magic.profiling.ops_view import chosen_key, line_name, place
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.sources import place_in
+from torchbench_magic.profiling.statements import place_in
 from torchbench_magic.profiling.trace import line_ranges
 from torchbench_magic.show.document import clipped
 from torchbench_magic.show.drawing import figure, literal, new_axes, round_ticks, svg_text
