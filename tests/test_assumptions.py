@@ -132,7 +132,7 @@ def test_without_the_compilers_cache_nothing_is_known_of_what_it_gave_up_before(
 
 
 def test_without_its_record_no_code_is_known_to_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchbench_magic.process.dynamo import is_compiled
+    from torchbench_magic.process.dynamo_internals import is_compiled
 
     monkeypatch.setitem(sys.modules, "torch._dynamo.convert_frame", ModuleType("torch._dynamo.convert_frame"))
     assert not is_compiled(private_names.__code__)

@@ -29,7 +29,7 @@ from torchbench_magic.notebook.display import Output
 from torchbench_magic.notebook.widgets import LiveView
 from torchbench_magic.printable import escaped, printable, printable_lines
 from torchbench_magic.profiling.trace import Source
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.show import torch_results
 
 TEXTS = (

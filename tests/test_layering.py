@@ -25,7 +25,7 @@ wherever the import stands: at the top, in a function, or for types only."""
 
 RUNS_UP = {
     "rankrun": {"cluster.rank_recording"},
-    "results": {"timing.comparison"},
+    "result_base": {"timing.comparison"},
     "show.torch_results": {"timing.torch_compare"},
     "profiling.chrome_trace": {"storage.records"},
     "storage.records": {"cluster.job_profile"},

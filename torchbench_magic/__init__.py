@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torchbench_magic.profiling.profile import Profile
     from torchbench_magic.profiling.run import profile
     from torchbench_magic.profiling.steps import step, step_num
-    from torchbench_magic.results import Insight
+    from torchbench_magic.result_base import Insight
     from torchbench_magic.script.compare import compare
     from torchbench_magic.storage.store import load
     from torchbench_magic.storage.torch_pickles import load_torch_pickle
@@ -37,7 +37,7 @@ _HOMES = {
     "Counts": "counting.counts",
     "CountsDiff": "counting.diff",
     "Diagnosis": "tdoctor.findings",
-    "Insight": "results",
+    "Insight": "result_base",
     "Profile": "profiling.profile",
     "ProfileDiff": "profiling.diff",
     "RankProfile": "cluster.job_profile",

@@ -22,7 +22,7 @@ from record import Figure, record  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
 from tests.insights.insight_runs import Planted, calm, namespace_of, profiled  # noqa: E402
-from torchbench_magic.results import Insight  # noqa: E402
+from torchbench_magic.result_base import Insight  # noqa: E402
 
 REPEATS = 15
 BATCHES = "x = torch.rand(64, 1024)\nw = torch.rand(1024, 1024)"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from .results import rows, write_notebook
+from .result_base import rows, write_notebook
 from .test_quickstart import code_cells, open_notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel]
@@ -35,7 +35,7 @@ opt = torch.optim.Adam(model.parameters(), foreach=False)
 batch = torch.randn(4, 8)"""
 LOOP = "%%tprofile -q\nfor _ in range(5):\n    opt.zero_grad(); model(batch).square().mean().backward(); opt.step()"
 PLANTED = f"""\
-from torchbench_magic.results import Cure, Insight
+from torchbench_magic.result_base import Cure, Insight
 from torchbench_magic.profiling.profile import Profile
 cure = Cure("Update all parameters at once.", lever="fused-optimizer")
 Profile.insights = property(lambda self: (Insight("optimizer-loop", 0.01, 0.5, "", cures=(cure,), body={LOOP!r}),))

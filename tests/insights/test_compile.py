@@ -10,7 +10,7 @@ import pytest
 
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.schema import COMPILATION_COLUMNS, GRAPH_BREAK_COLUMNS, frame_of
-from torchbench_magic.results import Doubt, Insight
+from torchbench_magic.result_base import Doubt, Insight
 
 from .built import SOURCE, Did, Op, built_profile
 

@@ -11,7 +11,7 @@ from torchbench_magic.insights import cores
 from torchbench_magic.profiling.cores.verdict import Concurrency, CoreUse
 from torchbench_magic.profiling.diff import ProfileDiff
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.results import Doubt, Insight
+from torchbench_magic.result_base import Doubt, Insight
 
 from .built import Did, Op, built_profile
 

@@ -19,7 +19,7 @@ from torchbench_magic import load_trace, units
 from torchbench_magic.insights import outside_torch
 from torchbench_magic.insights.evidence import recorded_lines
 from torchbench_magic.profiling.profile import VOIDING, Profile
-from torchbench_magic.results import Doubt, Insight
+from torchbench_magic.result_base import Doubt, Insight
 from torchbench_magic.storage.store import load, save
 
 from .built import SOURCE, Did, Op, built_profile

@@ -14,7 +14,7 @@ from tests.torch_versions import shows_what_graphs_save
 from torchbench_magic.insights.leak import is_emptied, is_made_in, is_read_after_its_loop
 from torchbench_magic.profiling.lines_view import first_insights
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.results import Doubt, Insight
+from torchbench_magic.result_base import Doubt, Insight
 from torchbench_magic.storage.store import load, save
 
 # ==== kept on purpose =================================================================================================

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from torchbench_magic import profile
-from torchbench_magic.results import Insight
+from torchbench_magic.result_base import Insight
 
 Loop = Callable[[], object]
 

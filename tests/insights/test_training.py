@@ -25,7 +25,7 @@ from torchbench_magic.profiling.schema import (
     frame_of,
 )
 from torchbench_magic.profiling.trace import EVENT_COLUMNS, KINDS, Source, Trace, compact
-from torchbench_magic.results import Doubt, Insight
+from torchbench_magic.result_base import Doubt, Insight
 
 # ==== training kinds ==================================================================================================
 # Kinds of a training loop on profiles whose every figure is given: when they speak, and when they stay silent.

@@ -30,7 +30,7 @@ PRESS = """\
 before = [p.detach().clone() for p in model.parameters()]
 press()"""
 OPEN = f"""\
-from torchbench_magic.results import Cure, Insight
+from torchbench_magic.result_base import Cure, Insight
 from torchbench_magic.profiling.profile import Profile
 cure = Cure("Update all parameters at once.", lever="fused-optimizer")
 Profile.insights = property(lambda self: (Insight("optimizer-loop", 0.01, 0.5, "", cures=(cure,), body={LOOP!r}),))

@@ -60,7 +60,7 @@ def test_an_insight_of_a_profiled_cell_is_tried(kernel: Kernel) -> None:
     assert not kernel.run("%%tprofile -q\nfor i in range(2000):\n    y = x + 1").error
     asked = (
         "from torchbench_magic import Insight\n"
-        "from torchbench_magic.results import Cure\n"
+        "from torchbench_magic.result_base import Cure\n"
         "body = _tprofile.sources[_tprofile.source_id].text\n"
         "one = Insight('overhead', 1.0, 0.5, 'Slow.', cures=(Cure('Try.', lever='inference_mode'),), body=body)\n"
         "tried = one.try_(min_run_time=0.01)\ntried"

@@ -15,7 +15,7 @@ from torchbench_magic.levers import trial
 from torchbench_magic.levers.kinds import DoesNotApply, Site
 from torchbench_magic.levers.trial import levers_asked
 from torchbench_magic.process import device
-from torchbench_magic.process.dynamo import compiled_of
+from torchbench_magic.process.dynamo_internals import compiled_of
 from torchbench_magic.timing.levers_view import recommended
 
 from .test_trial import in_names, reasons, row, tried

@@ -26,7 +26,7 @@ from torchbench_magic.levers import trial
 from torchbench_magic.levers.kinds import Change, DoesNotApply, Site
 from torchbench_magic.levers.trial import check_levers, try_levers
 from torchbench_magic.process.contention import Clocks
-from torchbench_magic.results import Cure, Insight
+from torchbench_magic.result_base import Cure, Insight
 from torchbench_magic.show.document import plain
 from torchbench_magic.timing.levers_view import recommended
 from torchbench_magic.timing.plan import Plan

@@ -21,7 +21,7 @@ from tests.timing.fake_clock import FakeClock
 from torchbench_magic import load, load_trace
 from torchbench_magic.notebook.option_parser import declared_options
 from torchbench_magic.notebook.options import ProfilerOptions, TimerOptions
-from torchbench_magic.profiling import cost
+from torchbench_magic.profiling import recording_cost
 from torchbench_magic.timing import task
 
 Run = Callable[..., str]
@@ -623,7 +623,7 @@ def test_each_of_several_options_of_the_profile_has_its_effect_where_it_is_asked
     where = {frozenset(runs) for _, runs in TOGETHER.values()}
     assert len(where - {frozenset(), frozenset(range(5))}) == len(TOGETHER), "or an effect may be another's"
     monkeypatch.setenv("COLUMNS", "400")  # no table in parts
-    monkeypatch.setattr(cost, "PAIRS", 2)
+    monkeypatch.setattr(recording_cost, "PAIRS", 2)
     bench = measuring("tprofile", "")
     threads = bench.names["torch"].get_num_threads()
     bench.names["textwrap"] = textwrap

@@ -13,7 +13,7 @@ from torchbench_magic.errors import Interrupted
 from torchbench_magic.levers import trial
 from torchbench_magic.notebook.option_parser import looks_like_levers, read_line
 from torchbench_magic.notebook.options import TimerOptions
-from torchbench_magic.results import Cure, Insight
+from torchbench_magic.result_base import Cure, Insight
 
 Run = Callable[..., str]
 SHORT = "-t 1 -n 2 -r 6"

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from tests.torch_versions import LIMIT_OF_2, compiles_as_today
-from torchbench_magic.process import dynamo
+from torchbench_magic.process import dynamo_internals
 from torchbench_magic.process.compile_watch import CompileWatch, break_in_words, why_given_up
-from torchbench_magic.process.dynamo import CompiledFrame, change_of, guard_text, value_after
+from torchbench_magic.process.dynamo_internals import CompiledFrame, change_of, guard_text, value_after
 
 pytestmark = pytest.mark.usefixtures("compiled_anew")
 
@@ -122,7 +122,7 @@ def test_callbacks_are_gone_afterwards_and_those_of_the_user_stay() -> None:
 
 
 def test_a_reader_of_variables_that_fails_does_not_end_the_users_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamo, "being_compiled", lambda: 1 / 0)
+    monkeypatch.setattr(dynamo_internals, "being_compiled", lambda: 1 / 0)
     g = torch.compile(times, backend="eager")
     watch = CompileWatch()
     watch.start()
@@ -188,18 +188,18 @@ def test_without_the_names_of_the_compiler_nothing_is_known_and_nothing_fails(mo
     watch = CompileWatch()
     watch.start()
     assert watch.stop() == ()
-    assert dynamo.frames_given() == 0
-    assert not dynamo.switched_off_by()
-    assert dynamo.being_compiled() is None
+    assert dynamo_internals.frames_given() == 0
+    assert not dynamo_internals.switched_off_by()
+    assert dynamo_internals.being_compiled() is None
 
 
 @pytest.mark.parametrize("name", ["TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"])
 def test_a_compiler_that_the_environment_switches_off_is_known_to_be(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not dynamo.switched_off_by()
+    assert not dynamo_internals.switched_off_by()
     monkeypatch.setenv(name, "1")
-    assert dynamo.switched_off_by()
+    assert dynamo_internals.switched_off_by()
 
 
 # ==== breaks ==========================================================================================================

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchbench_magic.profiling.all_tables import line_rows, memory_timeline
 from torchbench_magic.profiling.attribution import (
     DeviceTime,
     Joined,
@@ -22,6 +21,7 @@ from torchbench_magic.profiling.attribution import (
 from torchbench_magic.profiling.events import Events
 from torchbench_magic.profiling.join import join_the_rest, trace_of
 from torchbench_magic.profiling.line_events import LEAVE, RESUMED, SUSPEND, LineRecord, Stream, entered
+from torchbench_magic.profiling.profile_tables import line_rows, memory_timeline
 from torchbench_magic.profiling.segments import Codes
 from torchbench_magic.profiling.trace import Source
 

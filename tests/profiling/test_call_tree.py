@@ -8,13 +8,13 @@ import pandas as pd
 import pytest
 
 from torchbench_magic import profile
-from torchbench_magic.profiling.all_tables import frame_table
 from torchbench_magic.profiling.call_tree_tables import modules_of, sum_of_trees
 from torchbench_magic.profiling.events import Events
 from torchbench_magic.profiling.join import join_the_rest
 from torchbench_magic.profiling.line_events import LEAVE, entered
 from torchbench_magic.profiling.module_calls import ModuleRecord
 from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.profile_tables import frame_table
 from torchbench_magic.profiling.schema import FRAME_COLUMNS
 from torchbench_magic.profiling.trace import Source
 

@@ -299,9 +299,9 @@ def test_what_was_compiled_is_kept_in_the_store_and_shown_behind_the_switch(tmp_
 
 
 def test_a_look_at_the_compiler_that_fails_is_said_and_the_cell_runs_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchbench_magic.process import dynamo
+    from torchbench_magic.process import dynamo_internals
 
-    monkeypatch.setattr(dynamo, "being_compiled", lambda: 1 / 0)
+    monkeypatch.setattr(dynamo_internals, "being_compiled", lambda: 1 / 0)
     made = seen(LIMIT)
     assert "compile-unseen" in [doubt.kind for doubt in made.warnings]
     assert made.compilations["reason"].dropna().tolist()[0] == "`name` is no longer ''"

@@ -11,7 +11,7 @@ from torchbench_magic.profiling.options import ProfileOptions
 from torchbench_magic.profiling.profile import NOT_ATTRIBUTED, Profile
 from torchbench_magic.profiling.schema import LINE_COLUMNS, OP_COLUMNS, frame_of
 from torchbench_magic.profiling.trace import Source
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 BEFORE = "%%tprofile\nh = x @ w\nh = h.relu()\nloss = h.sum()"
 

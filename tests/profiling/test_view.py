@@ -23,7 +23,7 @@ from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.schema import FRAME_COLUMNS, LINE_COLUMNS, OP_COLUMNS, frame_of
 from torchbench_magic.profiling.trace import Source
 from torchbench_magic.profiling.view import document
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.show import html, page_data
 from torchbench_magic.show.document import plain
 from torchbench_magic.show.renderers import to_text

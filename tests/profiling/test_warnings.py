@@ -30,7 +30,7 @@ from torchbench_magic.profiling.schema import LINE_COLUMNS, frame_of
 from torchbench_magic.profiling.trace import Source
 from torchbench_magic.profiling.view import document
 from torchbench_magic.profiling.warnings import doubts_of_load, worked_on
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.show.document import plain
 
 from .profiles import profile_of_two_kernels

@@ -13,7 +13,7 @@ from torchbench_magic.profiling.options import ProfileOptions
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.schema import LINE_COLUMNS, OP_COLUMNS, frame_of
 from torchbench_magic.profiling.trace import Source
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.show.flame import FlameGraph, Measure
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.samples import Subject

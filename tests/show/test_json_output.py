@@ -18,7 +18,7 @@ from torchbench_magic.errors import OptionError
 from torchbench_magic.process.values_between_runs import CHANGES
 from torchbench_magic.profiling.options import ProfileOptions
 from torchbench_magic.profiling.schema import COMPILATION_COLUMNS, GRAPH_BREAK_COLUMNS, LOOP_COLUMNS, frame_of
-from torchbench_magic.results import Doubt, Shown
+from torchbench_magic.result_base import Doubt, Shown
 from torchbench_magic.show.json_output import FEW, FEW_BYTES, MOST_BYTES
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.samples import Trial

@@ -16,7 +16,7 @@ import pytest
 from tests.profiling.loops.test_view import looped
 from tests.timing.samples import lone
 from tests.timing.test_view import EQUAL, tried
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.show import html, markdown, page_data, text
 from torchbench_magic.show.document import MOST_DOUBTS, plain
 from torchbench_magic.timing import view

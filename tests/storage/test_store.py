@@ -27,7 +27,7 @@ from torchbench_magic.profiling.efficiency.table import Efficiency, OpEfficiency
 from torchbench_magic.profiling.options import ProfileOptions
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.trace import Trace
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.storage.store import Store, load
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.samples import Subject

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from torchbench_magic.cell_body import Body
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.iterators import at_end
 from torchbench_magic.timing.plan import Plan

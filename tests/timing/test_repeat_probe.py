@@ -21,7 +21,7 @@ import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
 
 from torchbench_magic.cell_body import Body  # noqa: E402
-from torchbench_magic.process import dynamo  # noqa: E402
+from torchbench_magic.process import dynamo_internals  # noqa: E402
 from torchbench_magic.timing import repeat_compared, repeat_probe, repeat_recording, repeat_state, restore  # noqa: E402
 from torchbench_magic.timing.blocks import FAILED, compile_block  # noqa: E402
 from torchbench_magic.timing.python_bodies import with_value_kept  # noqa: E402
@@ -709,7 +709,7 @@ PARTS = [
     (repeat_recording, "_preempted"),
     (repeat_recording.Lines, "_called"),
     (repeat_recording.Lines, "spend"),
-    (dynamo, "uncompiled"),
+    (dynamo_internals, "uncompiled"),
     (Probe, "_judged"),
     (RecordedCalls, "grown"),
     (RecordedCalls, "by_time"),

@@ -24,7 +24,7 @@ from torch.utils.data import ChainDataset, DataLoader
 from torchbench_magic import Comparison, load
 from torchbench_magic.cell_body import Body
 from torchbench_magic.process.reach import search
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.show.document import plain
 from torchbench_magic.timing import view
 from torchbench_magic.timing.iterators import at_end, is_used_up

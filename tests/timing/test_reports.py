@@ -12,7 +12,7 @@ from tests.counting.test_view import compared, counted
 from tests.notebook.conftest import loaded, shell  # noqa: F401
 from tests.show.builders import HOSTILE, comparison_of, two_shapes
 from torchbench_magic.errors import OptionError
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.timing import reports
 from torchbench_magic.timing.across_runs import side_by_side
 from torchbench_magic.timing.comparison import Comparison

@@ -15,7 +15,7 @@ import pytest
 from tests.show.builders import comparison_of, times_of
 from torchbench_magic import units
 from torchbench_magic.errors import OptionError
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.show import text
 from torchbench_magic.show.document import Document, plain
 from torchbench_magic.show.drawing import histogram, span_of, span_text

@@ -16,7 +16,7 @@ from tests.show.builders import comparison_of
 from torchbench_magic import Comparison
 from torchbench_magic.process.contention import Contention
 from torchbench_magic.process.environment import Environment
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.timing.samples import Subject
 from torchbench_magic.timing.warnings import doubts_of, is_bimodal, slow_calls
 

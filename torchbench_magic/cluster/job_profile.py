@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from torchbench_magic.arrays import Ints
+from torchbench_magic.array_types import Ints
 from torchbench_magic.profiling import device_times
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.results import Doubt, Insight, Storable, hand_on
+from torchbench_magic.result_base import Doubt, Insight, Storable, hand_on
 
 KIND_SHARE = 1 / 3
 """Of the blame: a line, computing or idling that is longer by less is not called the reason. Blame is more than the

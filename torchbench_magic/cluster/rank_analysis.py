@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from torchbench_magic import units
-from torchbench_magic.arrays import Floats, Ints
-from torchbench_magic.results import CodeLine, Cure, Doubt, Insight
+from torchbench_magic.array_types import Floats, Ints
+from torchbench_magic.result_base import CodeLine, Cure, Doubt, Insight
 
 from .job_profile import (
     FOREVER,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchbench_magic.arrays import Floats, Ints
+from torchbench_magic.array_types import Floats, Ints
 
 from .job_profile import FOREVER, joined_stretches, nanoseconds, without
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchbench_magic.arrays import Ints
+from torchbench_magic.array_types import Ints
 
 from .job_profile import FOREVER
 

@@ -17,7 +17,7 @@ from torchbench_magic.process.send import Parcel
 from torchbench_magic.process.sent_errors import raised_there
 from torchbench_magic.profiling.options import ProfileOptions
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.storage.records import PackedColumn, Record, encoded, profile_of, unpack_columns
 
 from .engines import Answer, Asking, Cluster, Engine, is_here, own_folders, pack_names, probe, why_not

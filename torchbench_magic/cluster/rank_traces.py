@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchbench_magic.arrays import Ints
+from torchbench_magic.array_types import Ints
 from torchbench_magic.errors import TraceError
 from torchbench_magic.files import TRACE, path_of, whole_file
 from torchbench_magic.printable import printable
@@ -27,7 +27,7 @@ from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.segments import ancestors, nest
 from torchbench_magic.profiling.trace import KINDS, Trace, line_ranges, node_sources
 from torchbench_magic.profiling.trace_reader import TraceFile, is_own_frame, opened_trace
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 from .job_profile import RankProfile, joined_stretches
 from .rank_analysis import CodePlace, RankFacts, RankRun, profile_of_ranks

@@ -9,7 +9,7 @@ from typing import Any
 
 from torchbench_magic import units
 from torchbench_magic.profiling.lines_view import unfolding
-from torchbench_magic.results import most_important_first
+from torchbench_magic.result_base import most_important_first
 from torchbench_magic.show.document import Document, Phrase, StyledText, Unfolding, backticked, clipped
 from torchbench_magic.show.drawing import figure, round_ticks, svg_text
 from torchbench_magic.show.json_output import finite_number, plain_value, rows_of

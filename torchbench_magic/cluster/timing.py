@@ -21,7 +21,7 @@ from torchbench_magic.process.environment import EnginePlace, Environment
 from torchbench_magic.process.interrupts import hear_interrupt, interrupts_held
 from torchbench_magic.process.send import Parcel
 from torchbench_magic.process.sent_errors import RaisedThere, raise_at, raised_there
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.timing.across_runs import distinct, join_comparisons
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.identity import identifying_options

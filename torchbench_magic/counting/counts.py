@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pandas as pd
 
-from torchbench_magic import results
+from torchbench_magic import result_base
 from torchbench_magic.errors import InputError
 
 if TYPE_CHECKING:
@@ -431,7 +431,7 @@ class Counts(Mapping[CountKey, "CallgrindStats | None"]):
 
     def flamegraph(self, key: CountKey | str | None = None) -> Any:
         """A flame graph of one statement's instructions; arguments and errors as of `tree`."""
-        return results.show(self, "flamegraph", key=key)
+        return result_base.show(self, "flamegraph", key=key)
 
     def _one(self, key: CountKey | str) -> Counted:
         try:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
-from torchbench_magic import results
+from torchbench_magic import result_base
 from torchbench_magic.errors import InputError
-from torchbench_magic.results import Shown
+from torchbench_magic.result_base import Shown
 
 from .counts import (
     Counted,
@@ -252,7 +252,7 @@ class CountsDiff(Shown):
         Raises:
             InputError: who called whom is not known of it.
         """
-        return results.show(self, "flamegraph")
+        return result_base.show(self, "flamegraph")
 
 
 def _name(env: str | None, description: str | None) -> str:

@@ -23,7 +23,7 @@ from torchbench_magic.process.contention import Clocks
 from torchbench_magic.process.device import choose_device
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress, hear_interrupt, interrupts_held
 from torchbench_magic.process.settings import measured_alone, preserved_state, set_threads
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.timing.blocks import Ended
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.plan import Counting, Plan

@@ -17,7 +17,7 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.profiling.call_tree_tables import runs_as_it_is
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.results import CodeLine, Cure, Insight
+from torchbench_magic.result_base import CodeLine, Cure, Insight
 
 from .evidence import LEAST_SECONDS, LEAST_SHARE, stake_text
 
@@ -26,7 +26,7 @@ _DTYPES = frozenset(
     ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool", "complex64")
 )
 _TORCHS_OWN = "torch's own code breaks it"  # as `process.compile_watch` says it
-_KEPT_OVER = "kept across the graph break"  # as `process.dynamo` says it
+_KEPT_OVER = "kept across the graph break"  # as `process.dynamo_internals` says it
 _RUN_AGAIN = "Run the cell again before you judge its time: compiled code stays until the session ends."
 _RESET = re.compile(r"\b(?:_dynamo|compiler)\.reset\(")
 _VOIDING = frozenset({"clock-set", "not-run", "no-steps"})
@@ -184,7 +184,7 @@ def _cures_of_change(table: pd.DataFrame) -> list[Cure]:
 def _cures_of_reason(reason: str, name: str, before: str) -> list[Cure]:
     """
     Args:
-        reason: of `process.dynamo.change_of`.
+        reason: of `process.dynamo_internals.change_of`.
         name: what changed, ``before`` what it was; empty where that is not known.
     """
     if _KEPT_OVER in reason:

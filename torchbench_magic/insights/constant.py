@@ -23,7 +23,7 @@ from torchbench_magic.profiling.statements import (
     is_torch_call,
     place_in,
 )
-from torchbench_magic.results import Cure, Insight
+from torchbench_magic.result_base import Cure, Insight
 
 from .evidence import LEAST_SECONDS, LEAST_SHARE, LineUse, OpUse, Recorded, recorded_lines, stake_text
 

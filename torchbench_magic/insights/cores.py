@@ -13,7 +13,7 @@ from dataclasses import replace
 from torchbench_magic import units
 from torchbench_magic.profiling.cores.verdict import OTHERS, Concurrency, CoreVerdict
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.results import Cure, Insight
+from torchbench_magic.result_base import Cure, Insight
 
 from .evidence import LEAST_SECONDS, LEAST_SHARE, stake_text
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torchbench_magic import units
-from torchbench_magic.profiling.cost import LEAST, MICROSECONDS
 from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.recording_cost import LEAST, MICROSECONDS
 from torchbench_magic.profiling.trace import line_label
-from torchbench_magic.results import CodeLine
+from torchbench_magic.result_base import CodeLine
 
 if TYPE_CHECKING:
     import pandas as pd

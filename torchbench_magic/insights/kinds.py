@@ -8,17 +8,17 @@ from functools import partial
 from typing import NamedTuple
 
 from torchbench_magic.profiling.profile import Profile, processor_silenced_by, silenced_by
-from torchbench_magic.results import Insight
+from torchbench_magic.result_base import Insight
 
 from .compile import compile_silenced_by, compiling_took, fell_back, graph_break, recompiles
 from .constant import constant, copies
 from .cores import contended, gil_bound, lock_bound, oversubscribed, serial, throttled, waiting
 from .leak import leak
-from .operators import below_roof, memory_bound_run, page_fault, shape, slow_dtype
 from .optimizers import no_zero_grad, optimizer_loop
 from .outside_torch import numpy, python
 from .overhead import overhead
 from .peak import peak
+from .slow_operators import below_roof, memory_bound_run, page_fault, shape, slow_dtype
 from .training import eval_mode, grad_unused, input_bound, loop_silenced_by, sync, transfer
 
 _VOIDING = frozenset({"partial", "not-run", "no-steps", "events-lost", "events-dropped"})

@@ -18,7 +18,7 @@ from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.statements import parsed_text, place_in
 from torchbench_magic.profiling.steps import highest_cycle
 from torchbench_magic.profiling.trace import Trace
-from torchbench_magic.results import CodeLine, Cure, Insight
+from torchbench_magic.result_base import CodeLine, Cure, Insight
 
 from .evidence import line_named, places_text
 

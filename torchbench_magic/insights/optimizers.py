@@ -12,7 +12,7 @@ from torchbench_magic.profiling.loops.phases import UNCLEARED
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.statements import FUNCTIONS, bound_in, calls_in, parsed_text, place_in
 from torchbench_magic.profiling.trace import Source
-from torchbench_magic.results import CodeLine, Cure, Insight
+from torchbench_magic.result_base import CodeLine, Cure, Insight
 
 from .evidence import LEAST_SECONDS, recorded_lines, stake_text
 from .training import FEWEST_STEPS, LoopFacts, loop_facts

@@ -22,7 +22,7 @@ from torchbench_magic.profiling.statements import (
     leaves_for_numpy,
     place_in,
 )
-from torchbench_magic.results import Cure, Insight
+from torchbench_magic.result_base import Cure, Insight
 
 from .evidence import LEAST_SECONDS, LEAST_SHARE, LineUse, Recorded, recorded_lines, stake_text
 

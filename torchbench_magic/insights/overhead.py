@@ -7,7 +7,7 @@ from collections import defaultdict
 from torchbench_magic import units
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.statements import call_name, calls_in, place_in
-from torchbench_magic.results import Cure, Insight
+from torchbench_magic.result_base import Cure, Insight
 
 from .evidence import LEAST_SECONDS, LEAST_SHARE, LineUse, OpUse, Recorded, places_text, recorded_lines, stake_text
 from .optimizers import FUSED

@@ -16,7 +16,7 @@ from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.schema import PEAK_COLUMNS, frame_of
 from torchbench_magic.profiling.steps import highest_cycle
 from torchbench_magic.profiling.trace import Trace
-from torchbench_magic.results import CodeLine, Cure, Insight
+from torchbench_magic.result_base import CodeLine, Cure, Insight
 
 from .evidence import line_named
 

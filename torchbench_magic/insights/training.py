@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from torchbench_magic import units
-from torchbench_magic.arrays import Ints
+from torchbench_magic.array_types import Ints
 from torchbench_magic.process.contention import LOAD_KINDS
 from torchbench_magic.profiling.device_times import busy_stretches, host_waits
 from torchbench_magic.profiling.loops.phases import EVALUATION, GRAPH, TRAIN_MODE, TRAINED, VARIES, is_most
@@ -19,7 +19,7 @@ from torchbench_magic.profiling.profile import VOIDING, Profile
 from torchbench_magic.profiling.statements import call_name, place_in
 from torchbench_magic.profiling.trace import Trace
 from torchbench_magic.profiling.workers.loop import STARTING, WAITING
-from torchbench_magic.results import CodeLine, Cure, Insight
+from torchbench_magic.result_base import CodeLine, Cure, Insight
 
 from .evidence import ALIKE, LEAST_SECONDS, LEAST_SHARE, line_named, places_text, recorded_lines, stake_text
 

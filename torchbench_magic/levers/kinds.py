@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import Any
 
 from torchbench_magic.process.code import globals_read, names_used, notebook_functions, variables_read
-from torchbench_magic.process.dynamo import compiled_of, recompile_limit, switched_off_by
+from torchbench_magic.process.dynamo_internals import compiled_of, recompile_limit, switched_off_by
 from torchbench_magic.process.environment import read_environment
 from torchbench_magic.process.settings import set_threads
 from torchbench_magic.process.static_introspection import is_a, is_tensor

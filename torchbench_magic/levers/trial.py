@@ -28,7 +28,7 @@ from torchbench_magic.process.interrupts import Awaiting, TooLong, interrupts_he
 from torchbench_magic.process.output import CountingSink, dropped_output
 from torchbench_magic.process.require_torch import import_torch
 from torchbench_magic.process.settings import ProcessState, measured_alone, outside_modes
-from torchbench_magic.results import Doubt, Insight
+from torchbench_magic.result_base import Doubt, Insight
 from torchbench_magic.timing.blocks import BlockAround, Ended, Timeable
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.intervals import ALPHA, rounds_for_an_interval
@@ -56,19 +56,8 @@ from .kinds import (
     threads_to_try,
     with_functions,
 )
-from .trial_calls import (
-    VALUE,
-    CallOutcome,
-    CellCalls,
-    bound_to_what_is_given,
-    compared,
-    differing,
-    differs_in,
-    first_state,
-    is_evident,
-    not_comparable,
-    only_tiny,
-)
+from .run_variant import CellCalls, bound_to_what_is_given, first_state
+from .trial_outcome import VALUE, CallOutcome, compared, differing, differs_in, is_evident, not_comparable, only_tiny
 
 # ---- trying ----------------------------------------------------------------------------------------------------------
 # ``--try``: the body as it is against the body under each lever, side by side.

@@ -265,7 +265,7 @@ def bundle_of(shell: Any, result: Any, *, explore: bool = False, **options: Any)
 
     ``options`` go to the view, such as ``sort_by`` of a profile.
     """
-    from torchbench_magic.results import show
+    from torchbench_magic.result_base import show
     from torchbench_magic.show.document import shown_as
     from torchbench_magic.show.javascript import shown_on
 

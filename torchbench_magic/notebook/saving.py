@@ -137,7 +137,7 @@ def _append(result: Any, progress: Progress) -> Callable[[str], object]:
 
 
 def _written(result: Stored, *files: tuple[str | None, Callable[[str], object], str, str]) -> tuple[Stored, bool]:
-    from torchbench_magic.results import Doubt
+    from torchbench_magic.result_base import Doubt
 
     found: list[Doubt] = []
     is_interrupted = False

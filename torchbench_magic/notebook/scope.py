@@ -9,7 +9,7 @@ from typing import Any
 
 from torchbench_magic.errors import OptionError
 from torchbench_magic.process.code import CompiledBody, globals_assigned, globals_read
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 # ---- local_scope -----------------------------------------------------------------------------------------------------
 # The local names of the function that a magic stands in.

@@ -34,7 +34,7 @@ from .scope import check_not_local, local_names
 from .startup import complete_lines, withdraw_completing
 
 if TYPE_CHECKING:
-    from torchbench_magic.results import Doubt
+    from torchbench_magic.result_base import Doubt
 
 T = TypeVar("T", bound=SharedOptions)
 

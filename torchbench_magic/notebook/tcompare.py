@@ -199,7 +199,7 @@ def _two_profiles(profiles: dict[str, Profile], options: CompareOptions) -> Prof
 def _since_last_profile(profile: Profile, store: Store) -> ProfileDiff:
     """What changed since the last stored profile of the same code."""
     from torchbench_magic.profiling.diff import ProfileDiff
-    from torchbench_magic.results import Doubt
+    from torchbench_magic.result_base import Doubt
 
     last = store.last_profile(profile)
     if last is None:

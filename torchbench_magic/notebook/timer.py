@@ -21,7 +21,7 @@ from .sections import Section, Sections, has_code, split_sections
 from .session import Delivery, SessionMagics, import_libraries, one_line_errors
 
 if TYPE_CHECKING:
-    from torchbench_magic.results import Doubt
+    from torchbench_magic.result_base import Doubt
     from torchbench_magic.storage.resume import Recording
     from torchbench_magic.timing.comparison import Comparison
     from torchbench_magic.timing.sweep import Point
@@ -180,8 +180,8 @@ class TimerMagics(SessionMagics):
 
 
 def _check_trial(task: Task, awaits: bool) -> None:
+    from torchbench_magic.levers.run_variant import NO_AWAIT
     from torchbench_magic.levers.trial import check_trial
-    from torchbench_magic.levers.trial_calls import NO_AWAIT
 
     check_trial(task)
     if awaits:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torchbench_magic.cluster.rank_job import RankCell, RankOutcome
     from torchbench_magic.profiling.profile import Profile
     from torchbench_magic.profiling.run import Asked
-    from torchbench_magic.results import Doubt
+    from torchbench_magic.result_base import Doubt
 
 # ---- rank_cells ------------------------------------------------------------------------------------------------------
 # ``%%tprofile --engines``: what its line may ask for, the cell as a job on engines, and the files that it writes.

@@ -32,7 +32,7 @@ from torchbench_magic.profiling.lines_view import insights_table
 from torchbench_magic.profiling.ops_view import GROUPINGS, place, sort_column
 from torchbench_magic.profiling.pictures import profile_flame
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.results import Insight
+from torchbench_magic.result_base import Insight
 from torchbench_magic.show import flame, page_data
 from torchbench_magic.show.document import Document, clipped
 from torchbench_magic.show.html import box_class

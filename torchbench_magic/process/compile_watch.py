@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from types import CodeType, FunctionType
 from typing import Any
 
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
-from . import dynamo
-from .dynamo import CompiledFrame, guard_text, value_after
+from . import dynamo_internals
+from .dynamo_internals import CompiledFrame, guard_text, value_after
 from .interrupts import CountingUp, Progress
 
 # ---- breaks ----------------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class _Noted:
     compile_id: str
     code: CodeType | None
     breaks_before: int
-    breaks: list[dynamo.Break] = field(default_factory=list)
+    breaks: list[dynamo_internals.Break] = field(default_factory=list)
     after: str = ""
     parameters: tuple[str, ...] = ()
     is_whole: bool = False
@@ -133,7 +133,7 @@ class CompileWatch:
     def __init__(self, progress: Progress | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
         self._progress = progress if isinstance(progress, CountingUp) else None
         self._clock = clock
-        self._callbacks = dynamo.Callbacks(self._began, self._ended)
+        self._callbacks = dynamo_internals.Callbacks(self._began, self._ended)
         self._lock = threading.Lock()
         self._frames: list[CompiledFrame] = []
         self._noted: list[_Noted] = []
@@ -157,9 +157,9 @@ class CompileWatch:
         return (*mine, *self._callbacks.codes)
 
     def start(self) -> None:
-        self._last = next(iter(reversed(dynamo.frame_records())), None)
-        self._breaks, _ = dynamo.breaks_until_now()
-        dynamo.leave_alone(self.codes)  # anew for every run: ``torch.compiler.reset()`` may forget it
+        self._last = next(iter(reversed(dynamo_internals.frame_records())), None)
+        self._breaks, _ = dynamo_internals.breaks_until_now()
+        dynamo_internals.leave_alone(self.codes)  # anew for every run: ``torch.compiler.reset()`` may forget it
         self._callbacks.start()
 
     def stop(self) -> tuple[CompiledFrame, ...]:
@@ -175,8 +175,8 @@ class CompileWatch:
         try:
             with self._lock:
                 self._read()
-                now = dynamo.being_compiled()
-                count, _ = dynamo.breaks_until_now()
+                now = dynamo_internals.being_compiled()
+                count, _ = dynamo_internals.breaks_until_now()
                 self._noted.append(_Noted(compile_id, now.code if now is not None else None, count))
                 self._since = self._clock()
             if self._progress is not None:
@@ -195,9 +195,9 @@ class CompileWatch:
                 noted = next((one for one in reversed(self._noted) if one.compile_id == compile_id), None)
                 if noted is None:
                     return
-                count, noted.breaks = dynamo.breaks_until_now(noted.breaks_before)
+                count, noted.breaks = dynamo_internals.breaks_until_now(noted.breaks_before)
                 self._breaks = count
-                now = dynamo.being_compiled()
+                now = dynamo_internals.being_compiled()
                 if now is not None:
                     noted.code, noted.parameters, noted.is_whole = now.code, now.parameters, now.is_whole
                     noted.guard = now.guard
@@ -209,7 +209,7 @@ class CompileWatch:
 
     def _read(self) -> None:
         """Take the records that came since the last look."""
-        every = dynamo.frame_records()
+        every = dynamo_internals.frame_records()
         new: list[Any] = []
         for record in reversed(every):
             if record is self._last:
@@ -218,7 +218,7 @@ class CompileWatch:
         if every:
             self._last = every[-1]
         for record in reversed(new):
-            self._take(dynamo.read_record(record), every)
+            self._take(dynamo_internals.read_record(record), every)
 
     def _take(self, record: CompiledFrame, every: Sequence[Any]) -> None:
         noted = next((one for one in self._noted if one.compile_id == record.compile_id), None)
@@ -229,7 +229,7 @@ class CompileWatch:
             return
         breaks = noted.breaks if noted is not None else []
         if noted is None:  # no callback: what came since belongs to this one as far as we know
-            self._breaks, breaks = dynamo.breaks_until_now(self._breaks)
+            self._breaks, breaks = dynamo_internals.breaks_until_now(self._breaks)
         code = noted.code if noted is not None else None
         of = record if record.name else self._same_frame(record, every)
         self._frames.append(
@@ -250,7 +250,7 @@ class CompileWatch:
     def _same_frame(record: CompiledFrame, every: Sequence[Any]) -> CompiledFrame:
         """The newest record of the same code: one that was given up at once, at the limit, does not name it."""
         frame = record.compile_id.rpartition("/")[0]
-        found = (dynamo.read_record(one) for one in reversed(every))
+        found = (dynamo_internals.read_record(one) for one in reversed(every))
         same = (one for one in found if one.name and one.compile_id.rpartition("/")[0] == frame)
         return next(same, record)
 
@@ -261,7 +261,7 @@ class CompileWatch:
                 frame = self._frames[at]
                 self._frames[at] = replace(frame, seconds=frame.seconds + record.seconds)
                 return
-        forward = (dynamo.read_record(one) for one in reversed(every))
+        forward = (dynamo_internals.read_record(one) for one in reversed(every))
         known = next((one for one in forward if one.compile_id == record.compile_id and not one.is_backward), record)
         where = CompiledFrame(record.compile_id, known.name, known.file, known.line)
         self._frames.append(replace(where, seconds=record.seconds))
@@ -291,7 +291,7 @@ def _with_names(guard: str, parameters: Sequence[str]) -> str:
 
 def function_of(name: str) -> str:
     """The user's function: ``f`` for ``torch_dynamo_resume_in_f_at_4``, ``Net.f`` for ``Net.torch_dynamo_...``."""
-    around, within, rest = name.rpartition(dynamo.RESUMED)
+    around, within, rest = name.rpartition(dynamo_internals.RESUMED)
     if not within or (around and not around.endswith(".")):
         return name
     return around + rest.rpartition("_at_")[0]
@@ -323,7 +323,7 @@ def why_given_up(frame: CompiledFrame) -> str:
     if frame.refused_before == _BREAK:
         return f"it could not continue after a graph break {BEFORE}: {break_in_words(frame.why, *frame.failed_at)[0]}"
     if frame.refused_before:
-        return f"{frame.refused_before} of {dynamo.recompile_limit()} reached {BEFORE}"
+        return f"{frame.refused_before} of {dynamo_internals.recompile_limit()} reached {BEFORE}"
     if (found := _LIMIT.search(frame.why)) is not None:
         return f"{found[1]} of {found[2]} reached"
     if (found := _SHORT_LIMIT.search(frame.why)) is not None:
@@ -342,15 +342,15 @@ def refused_before(codes: Iterable[CodeType], compiled: Collection[CompiledFrame
 
     The guard is that of the newest compilation, where the compiler still has its record.
     """
-    limit = dynamo.recompile_limit()
+    limit = dynamo_internals.recompile_limit()
     seen = {frame.code for frame in compiled} | {frame.compile_id.rpartition("/")[0] for frame in compiled}
     found = []
     for code in dict.fromkeys(codes):
-        kept = dynamo.compiled_of(code) if limit is not None and code not in seen else ()
+        kept = dynamo_internals.compiled_of(code) if limit is not None and code not in seen else ()
         number = kept[0].rpartition("/")[0] if kept else ""
         if not kept or len(kept) < (limit or 0) or number in seen:
             continue
-        records = [dynamo.read_record(one) for one in dynamo.frame_records()]
+        records = [dynamo_internals.read_record(one) for one in dynamo_internals.frame_records()]
         guards = [one.guard for one in records if one.guard and one.compile_id.rpartition("/")[0] == number]
         found.append(
             _of_code(
@@ -370,8 +370,8 @@ def broken_before(codes: Iterable[CodeType], compiled: Collection[CompiledFrame]
     """
     seen = {frame.code for frame in compiled}
     newest = {}
-    for one in dynamo.frame_records():
-        record = dynamo.read_record(one)
+    for one in dynamo_internals.frame_records():
+        record = dynamo_internals.read_record(one)
         if record.name and not record.is_backward:
             newest[record.file, record.line, record.name] = record
     found = []
@@ -400,7 +400,7 @@ def _of_code(code: CodeType, **facts: Any) -> CompiledFrame:
 def switched_off(texts: Iterable[str]) -> Doubt | None:
     """What is to be said where code calls ``torch.compile`` and that does nothing; None where it works, or is not
     called."""
-    if not dynamo.switched_off_by() or not any(_CALLED.search(text) for text in texts):
+    if not dynamo_internals.switched_off_by() or not any(_CALLED.search(text) for text in texts):
         return None
     text = (
         "torch.compile is switched off here (`TORCH_COMPILE_DISABLE`, `TORCHDYNAMO_DISABLE` or"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 from .machine import (
     affinity,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torchbench_magic.errors import OptionError
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 _traced: set[str] = set()
 """``"CUPTI"``, once a profiler that records kernels has run in this process."""

@@ -26,17 +26,17 @@ from torchbench_magic.profiling.loops.table import recorded_loop
 from torchbench_magic.profiling.memory.holders import Holdings, find_holders, holder_table, is_users_code, last_value
 from torchbench_magic.profiling.python.table import doubts_of_sampling, sampled_functions
 from torchbench_magic.profiling.workers.record import waits_for_workers, worker_table
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
-from .all_tables import lay_out
 from .attribution import Joined
-from .cost import EventNumbers, OwnThread, cost_doubt, profiler_cost, recording_times
 from .device_times import share_of_devices
 from .join import JoinedRun, RunEvents, join_run, read_run
 from .kineto import collector_paused
 from .options import ProfileOptions
 from .profile import Profile
+from .profile_tables import lay_out
 from .recorder import RecordedRun
+from .recording_cost import EventNumbers, OwnThread, cost_doubt, profiler_cost, recording_times
 from .schema import LINE_COLUMNS, frame_of
 from .sources import Cells, CodeSources, ProfiledBody, sources_of
 from .warnings import doubts_of_holders, find_doubts

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from torchbench_magic.arrays import Ints
+from torchbench_magic.array_types import Ints
 
 from .attribution import DeviceTime, Joined, nodes_before_gradients
 from .events import Events

@@ -17,7 +17,7 @@ import numpy as np
 from torchbench_magic.errors import StoreError, TraceError
 from torchbench_magic.files import TRACE, path_of, whole_file
 from torchbench_magic.printable import printable
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.storage.records import (
     VERSIONS,
     PackedColumn,
@@ -29,12 +29,12 @@ from torchbench_magic.storage.records import (
     unpack_columns,
 )
 
-from .all_tables import lay_out
 from .attribution import LAUNCHES, RunThreads, join_ops_and_lines, without_repeats
 from .join import join_the_rest
 from .line_events import LineRecord
 from .options import ProfileOptions
 from .profile import Profile, settled
+from .profile_tables import lay_out
 from .schema import LINE_COLUMNS, frame_of
 from .segments import Codes
 from .trace import KINDS, ON_DEVICE, Trace, Track, line_ranges, node_sources

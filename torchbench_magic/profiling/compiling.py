@@ -19,7 +19,7 @@ from torchbench_magic.process.compile_watch import (
     region_of,
     why_given_up,
 )
-from torchbench_magic.process.dynamo import CompiledFrame, change_of, switched_off_by
+from torchbench_magic.process.dynamo_internals import CompiledFrame, change_of, switched_off_by
 from torchbench_magic.profiling.call_tree_tables import runs_as_it_is
 from torchbench_magic.profiling.schema import COMPILATION_COLUMNS, GRAPH_BREAK_COLUMNS, frame_of
 from torchbench_magic.profiling.sources import Cells, CodeSources

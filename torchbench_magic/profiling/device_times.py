@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from torchbench_magic.arrays import Ints
+from torchbench_magic.array_types import Ints
 
 from .schema import frame_of
 from .trace import KINDS, Source, Trace

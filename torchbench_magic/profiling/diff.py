@@ -13,7 +13,7 @@ import pandas as pd
 
 from torchbench_magic.process.contention import load_differences
 from torchbench_magic.process.values_between_runs import changes_of, uncompared, words_for
-from torchbench_magic.results import CodeLine, Doubt, Insight, Shown, with_doubts
+from torchbench_magic.result_base import CodeLine, Doubt, Insight, Shown, with_doubts
 from torchbench_magic.timing.identity import environment_differences, input_differences
 
 from .profile import NOT_ATTRIBUTED, VOIDING, Profile, processor_silenced_by, silenced_by

@@ -11,7 +11,7 @@ import pandas as pd
 
 from torchbench_magic import units
 from torchbench_magic.profiling.loops.view import phases_diff_table
-from torchbench_magic.results import most_important_first
+from torchbench_magic.result_base import most_important_first
 from torchbench_magic.show.document import Document, Phrase, StyledText, Unfolding, backticked, clipped, code
 from torchbench_magic.show.table import (
     BuiltColumn,

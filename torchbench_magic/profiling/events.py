@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchbench_magic.arrays import Ints
+from torchbench_magic.array_types import Ints
 
 from .kineto import collector_paused, event_getters, tree_types
 

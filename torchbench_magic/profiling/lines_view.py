@@ -10,7 +10,7 @@ from typing import Any
 
 from torchbench_magic import units
 from torchbench_magic.profiling.efficiency.view import line_columns
-from torchbench_magic.results import Cure, Insight
+from torchbench_magic.result_base import Cure, Insight
 from torchbench_magic.show.document import (
     Phrase,
     Region,

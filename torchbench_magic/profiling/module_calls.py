@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from torchbench_magic.arrays import Ints
+from torchbench_magic.array_types import Ints
 from torchbench_magic.profiling.loops.hooks import OuterCalls
 
 _Held = list[tuple[str, Any]]  # (path, module)

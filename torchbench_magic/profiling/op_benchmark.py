@@ -13,7 +13,7 @@ from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import InputError
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress
 from torchbench_magic.process.require_torch import import_torch
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.plan import Plan, thread_counts
 from torchbench_magic.timing.run import compare_bodies

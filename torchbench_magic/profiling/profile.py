@@ -21,7 +21,7 @@ from torchbench_magic.profiling.cores.verdict import Concurrency
 from torchbench_magic.profiling.efficiency.table import Efficiency
 from torchbench_magic.profiling.loops.phases import empty_phases, phases_of
 from torchbench_magic.profiling.memory import allocations
-from torchbench_magic.results import Doubt, Insight, Storable, hand_on, show, with_doubts
+from torchbench_magic.result_base import Doubt, Insight, Storable, hand_on, show, with_doubts
 from torchbench_magic.timing.intervals import median_interval
 
 from .call_tree_tables import calls_of, is_tree, modules_of, write_stacks

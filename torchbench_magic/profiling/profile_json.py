@@ -11,7 +11,7 @@ import pandas as pd
 from torchbench_magic.process.values_between_runs import changing_variables
 from torchbench_magic.profiling.loops.phases import shares_of
 from torchbench_magic.profiling.memory.allocations import devices_of, peak_of
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.show.json_output import finite_number, insights_as_json, plain_value, rows_of
 from torchbench_magic.show.table import frame_rows
 

@@ -15,7 +15,7 @@ from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Protocol, Self
 
 from torchbench_magic.errors import OptionError
-from torchbench_magic.process import dynamo
+from torchbench_magic.process import dynamo_internals
 from torchbench_magic.process.code import codes_within
 from torchbench_magic.process.compile_watch import CompileWatch
 from torchbench_magic.process.contention import CoreWait, CoreWatch, ProcessUse, native_io_threads, read_use
@@ -202,7 +202,7 @@ def choose_line_source(
 # object that may run during a run is therefore marked as one to leave alone, with all that it calls.
 
 _OBSERVERS = (
-    "torchbench_magic.process.dynamo",
+    "torchbench_magic.process.dynamo_internals",
     "torchbench_magic.profiling.loops.marks",
     "torchbench_magic.profiling.python.sampler",
     "torchbench_magic.profiling.memory.tracemalloc_record",
@@ -216,11 +216,11 @@ _WRAPPERS = ("torchbench_magic.profiling.loops.hooks",)
 
 def hide_from_compiler() -> None:
     """Mark the code of what observes. Anew for every run: ``torch._dynamo.reset`` may forget it."""
-    dynamo.leave_alone(_codes(_OBSERVERS))
-    dynamo.leave_alone(_codes(_WRAPPERS), with_called=False)
+    dynamo_internals.leave_alone(_codes(_OBSERVERS))
+    dynamo_internals.leave_alone(_codes(_WRAPPERS), with_called=False)
     # Under a profiler the compiler itself opens ranges, and torch's constructor of them calls code of `typing`.
     made = getattr(kineto.range_type(), "__init__", None)
-    dynamo.leave_alone([made.__code__] if isinstance(made, FunctionType) else [])
+    dynamo_internals.leave_alone([made.__code__] if isinstance(made, FunctionType) else [])
 
 
 @cache
@@ -364,7 +364,7 @@ class RecordedRun:
         self.modules = ModuleRecord()
         self.workers: WorkerSeconds = {}
         self._workers = Workers()
-        self.compiled: tuple[dynamo.CompiledFrame, ...] = ()
+        self.compiled: tuple[dynamo_internals.CompiledFrame, ...] = ()
         self.unseen: Exception | None = None
         self._compiler = CompileWatch(progress)
         self._modules = modules if modules is not None else ModuleCalls({}, ())

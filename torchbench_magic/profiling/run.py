@@ -41,13 +41,13 @@ from torchbench_magic.profiling.memory.tracemalloc_record import HostMemory
 from torchbench_magic.profiling.python.sampler import check_sampler
 
 from .build_profile import InputsOfBody, Reached, report
-from .cost import Repeats, with_repeats
 from .file_texts import RecordedFiles, names_around, resolve_lines_of
 from .line_events import Callers
 from .module_calls import ModuleCalls
 from .options import MAX_EVENTS, ProfileOptions, Schedule
 from .profile import Profile, settled
 from .recorder import SOURCE_MODULES, RecordedRun, check_counts, choose_line_source
+from .recording_cost import Repeats, with_repeats
 from .sources import Cells, ProfiledBody
 from .statements import libraries_called
 from .steps import SteppedRun, sum_of_cycles

@@ -10,8 +10,8 @@ from types import CodeType
 import numpy as np
 from numpy.typing import NDArray
 
-from torchbench_magic.arrays import Ints
-from torchbench_magic.process.dynamo import is_compiled
+from torchbench_magic.array_types import Ints
+from torchbench_magic.process.dynamo_internals import is_compiled
 
 from .file_texts import Statements
 from .line_events import LEAVE, RESUMED, SUSPEND, Stream, entered_code

@@ -14,10 +14,10 @@ from types import CodeType
 
 from torchbench_magic import units
 from torchbench_magic.cell_body import CellText
-from torchbench_magic.process.dynamo import RESUMED, is_compiled
+from torchbench_magic.process.dynamo_internals import RESUMED, is_compiled
 from torchbench_magic.process.machine import proc_text, stat_fields
 from torchbench_magic.process.reach import dict_of
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 from .file_texts import Recompiled, Statements, read_statements, text_of
 from .trace import Source

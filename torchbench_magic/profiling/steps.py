@@ -23,7 +23,7 @@ from torchbench_magic.process.interrupts import Progress, interrupts_held, inter
 from torchbench_magic.profiling.cores.verdict import joined_concurrency
 from torchbench_magic.profiling.loops.phases import renumbered
 from torchbench_magic.profiling.loops.spans import note_step
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 from .call_tree_tables import sum_of_trees
 from .kineto import make_ready, marker

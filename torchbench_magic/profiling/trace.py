@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from torchbench_magic.arrays import Ints
+from torchbench_magic.array_types import Ints
 
 # ---- trace -----------------------------------------------------------------------------------------------------------
 # What happened when: the events of one profiled run in compact columns.

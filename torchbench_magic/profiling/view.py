@@ -15,7 +15,7 @@ from torchbench_magic.profiling.loops.view import loop_clause, loop_footer, phas
 from torchbench_magic.profiling.memory.allocations import devices_of
 from torchbench_magic.profiling.pictures import profile_flame, timeline
 from torchbench_magic.profiling.python.view import python_clause, python_footer, python_table
-from torchbench_magic.results import most_important_first
+from torchbench_magic.result_base import most_important_first
 from torchbench_magic.show.document import Document, Drawn, Phrase, StyledText, backticked, clipped, code, of_result
 from torchbench_magic.show.table import (
     Table,
@@ -28,7 +28,6 @@ from torchbench_magic.show.table import (
     texts,
 )
 
-from .cost import first_without_recording
 from .device_times import host_waits, idle_share, share_of_devices, waited_for
 from .lines_view import MOST_SHOWN, first_insights, inside_line, lines_table, range_in_words, unfolding
 from .ops_view import (
@@ -44,6 +43,7 @@ from .ops_view import (
     sort_column,
 )
 from .profile import Profile
+from .recording_cost import first_without_recording
 from .trace import line_label
 
 # ---- device_clauses --------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from torchbench_magic import units
-from torchbench_magic.arrays import Ints
+from torchbench_magic.array_types import Ints
 from torchbench_magic.process.contention import (
     THROTTLED,
     Contention,
@@ -19,7 +19,7 @@ from torchbench_magic.process.contention import (
 )
 from torchbench_magic.profiling.memory.holders import Holdings
 from torchbench_magic.profiling.memory.tracemalloc_record import HostMemory
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.timing.voids import CO_LOAD
 from torchbench_magic.units import seconds_text
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torchbench_magic import units
-from torchbench_magic.arrays import Floats
+from torchbench_magic.array_types import Floats
 from torchbench_magic.errors import MissingTool
 from torchbench_magic.printable import printable
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from torchbench_magic.errors import OptionError
 from torchbench_magic.process.environment import Environment
-from torchbench_magic.results import Doubt, Insight, show
+from torchbench_magic.result_base import Doubt, Insight, show
 
 from .document import clipped, plain
 

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from torchbench_magic.files import PAGE, check_target, whole_file
-from torchbench_magic.results import TABLE, show
+from torchbench_magic.result_base import TABLE, show
 
 from . import html, markdown, text
 from .document import Document

@@ -28,7 +28,7 @@ from torchbench_magic.profiling.options import ProfileOptions, Schedule
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.schema import PROFILE_TABLES, frame_of
 from torchbench_magic.profiling.trace import TRACE_TABLES, Source, Trace, Track
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.identity import fingerprint_of, identity_of, machine_of, source_id
 from torchbench_magic.timing.samples import Subject, Trial

@@ -15,7 +15,7 @@ from torchbench_magic import units
 from torchbench_magic.errors import Interrupted, StoreError
 from torchbench_magic.process.environment import Environment
 from torchbench_magic.process.values_between_runs import changes_of, same_values, uncompared, words_for
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.counted_rows import key_of_row
 from torchbench_magic.timing.identity import (

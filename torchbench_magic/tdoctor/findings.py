@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from torchbench_magic.results import Shown
+from torchbench_magic.result_base import Shown
 from torchbench_magic.timing.verdict import is_open
 
 if TYPE_CHECKING:

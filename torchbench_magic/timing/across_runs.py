@@ -16,7 +16,7 @@ from torchbench_magic.errors import InputError
 from torchbench_magic.process.contention import Contention, joined_contention, load_differences
 from torchbench_magic.process.environment import Environment, common_environment
 from torchbench_magic.process.values_between_runs import uncompared, words_for
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 from .comparison import Comparison
 from .counted_rows import key_of_row

@@ -15,7 +15,7 @@ from torchbench_magic.process.memory import resident_now
 from torchbench_magic.process.output import CountingSink
 from torchbench_magic.process.settings import modes
 from torchbench_magic.process.static_introspection import is_plain_tensor
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 from .iterators import at_end, is_used_up, rewinder, second_copy
 from .repeat_state import seen_of

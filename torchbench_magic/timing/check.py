@@ -19,7 +19,7 @@ from torchbench_magic.process.interrupts import interrupts_let_through
 from torchbench_magic.process.reach import dict_of, slot_values, slots_among
 from torchbench_magic.process.settings import inside_modes, outside_modes
 from torchbench_magic.process.static_introspection import is_a, is_tensor
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 from .changes import TensorVersions
 from .equality import Gap, Numbers, Object, form, frame_parts, gap, gap_text, only_absolutely_close, walk_both

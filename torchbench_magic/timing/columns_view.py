@@ -11,7 +11,7 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.cell_body import code_title
 from torchbench_magic.process.environment import EnginePlace
-from torchbench_magic.results import Doubt, most_important_first
+from torchbench_magic.result_base import Doubt, most_important_first
 from torchbench_magic.show.document import Phrase, StyledText, backticked
 from torchbench_magic.show.table import BuiltColumn, Cell, Column, float_or_none
 

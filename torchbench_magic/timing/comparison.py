@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from torchbench_magic import results
-from torchbench_magic.arrays import Floats
+from torchbench_magic import result_base
+from torchbench_magic.array_types import Floats
 from torchbench_magic.counting.counts import CountKey, Counts
 from torchbench_magic.counting.diff import CountsDiff, Pair
 from torchbench_magic.process.environment import Environment
-from torchbench_magic.results import Doubt, Storable, with_doubts
+from torchbench_magic.result_base import Doubt, Storable, with_doubts
 
 from . import counted_rows
 from .intervals import Interval, holm_level, log_ratio_interval, without_order_effect
@@ -404,7 +404,7 @@ class Comparison(Storable):
         Raises:
             InputError: no measurement has that description (of results side by side: nor is one of them called so).
         """
-        rebased: Comparison = results.hand_on(self, "rebase", name=name)
+        rebased: Comparison = result_base.hand_on(self, "rebase", name=name)
         return rebased
 
     def diff(
@@ -426,7 +426,7 @@ class Comparison(Storable):
 
     def compare(self) -> Any:
         """A ``torch.utils.benchmark.Compare`` of the measurements, one that shows unlike runs as rows of their own."""
-        return results.show(self, "compare")
+        return result_base.show(self, "compare")
 
     def plot(self, *, kind: str = "scaling", axis: str | None = None, ax: Any = None) -> Any:
         """Times along a sweep axis or against threads, or the samples, with matplotlib; its Axes are returned
@@ -443,7 +443,7 @@ class Comparison(Storable):
             InputError: there is nothing to plot along.
             OptionError: an unknown kind.
         """
-        return results.show(self, "plot", kind=kind, axis=axis, ax=ax)
+        return result_base.show(self, "plot", kind=kind, axis=axis, ax=ax)
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
         """The frame as CSV: written to ``path``, or returned."""

@@ -14,7 +14,7 @@ from torchbench_magic.counting.count import count_instructions
 from torchbench_magic.counting.counts import CallGraph, Counted, CountKey, Counts, stats_of
 from torchbench_magic.errors import BodyError, CountError, MissingTool
 from torchbench_magic.process.interrupts import HeardProgress
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 from .comparison import Comparison
 from .plan import Counting

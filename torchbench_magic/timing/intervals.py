@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from torchbench_magic.arrays import Floats
+from torchbench_magic.array_types import Floats
 
 ALPHA = 0.05
 ORDER_ROUNDS, ORDER_ERRORS = 10, 3.0

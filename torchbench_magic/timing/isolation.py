@@ -17,7 +17,7 @@ from torchbench_magic.process.code import codes_within, names_by
 from torchbench_magic.process.reach import Found, ReachedObject, dict_of, is_users_class, is_users_module
 from torchbench_magic.process.settings import ProcessState, Role, StateKind, in_words
 from torchbench_magic.process.static_introspection import ABSENT, asked, is_module, is_plain_tensor
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 from .blocks import Block, BlockRequest, Steps, Timeable
 from .written_objects import Keyed, always, of_class, of_dict, of_function, places_of

@@ -18,7 +18,7 @@ from torchbench_magic.errors import BodyError
 from torchbench_magic.process.code import globals_read
 from torchbench_magic.process.reach import Found, ReachedObject, own_attributes
 from torchbench_magic.process.static_introspection import asked
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 # ---- iterators -------------------------------------------------------------------------------------------------------
 # Is an iterator used up, a file at its end? Nothing is ever taken from the user's object.

@@ -21,7 +21,7 @@ from torchbench_magic.process.interrupts import Awaiting, MakingRoom, Watching
 from torchbench_magic.process.machine import active_hooks
 from torchbench_magic.process.output import CountingSink, Unclosable, dropped_output, output_to
 from torchbench_magic.process.settings import ProcessState, collector, outside_modes
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.units import seconds_text
 
 from .blocks import BlockRequest, Ended, Steps, Timeable, driven

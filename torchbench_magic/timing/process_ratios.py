@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from torchbench_magic.arrays import Floats
+from torchbench_magic.array_types import Floats
 
 from .intervals import ALPHA, Interval, Look, median_interval, rounds_for_an_interval, without_order_effect
 from .samples import Blocks, paired_rounds

@@ -22,7 +22,7 @@ from torchbench_magic.errors import BodyError, Interrupted, TorchBenchError
 from torchbench_magic.process.environment import read_environment
 from torchbench_magic.process.interrupts import Progress, interrupts_held, interrupts_let_through
 from torchbench_magic.process.sent_errors import RaisedThere, raise_at, raised_there, sent_error
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.units import seconds_text
 
 from .across_runs import join_comparisons, join_processes

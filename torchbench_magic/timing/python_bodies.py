@@ -28,7 +28,7 @@ from torchbench_magic.process.contention import Clocks
 from torchbench_magic.process.interrupts import interrupt_of, interrupts_let_through
 from torchbench_magic.process.reach import search, texts_within
 from torchbench_magic.process.settings import collector
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 from .blocks import Block, BlockAround, Ended, compile_block
 from .check import check_equal_results

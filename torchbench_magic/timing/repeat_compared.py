@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.units import seconds_text
 
 from .blocks import line_text

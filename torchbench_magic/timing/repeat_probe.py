@@ -23,7 +23,7 @@ from functools import partial
 from types import CodeType, FunctionType
 from typing import Any, cast
 
-from torchbench_magic.process import dynamo
+from torchbench_magic.process import dynamo_internals
 from torchbench_magic.process.code import names_used
 from torchbench_magic.process.frame_owner import is_users_file
 from torchbench_magic.units import seconds_text
@@ -118,7 +118,7 @@ class Probe:
         self._random: list[tuple[Callable[[], Any], Callable[[Any], object], Any]] = []
         with self._giving_up():
             if self._compiles():
-                dynamo.load()  # as the first call would: `uncompiled` must come before it
+                dynamo_internals.load()  # as the first call would: `uncompiled` must come before it
             reached = self._reach()
             self._share = share_of(reached)
             self._kept, self._seen.by_setup = Kept(reached), state_of(reached, self._share)

@@ -18,7 +18,7 @@ from functools import cache
 from types import CodeType, FrameType, MappingProxyType
 from typing import Any
 
-from torchbench_magic.process import dynamo
+from torchbench_magic.process import dynamo_internals
 from torchbench_magic.process.code import put_off
 from torchbench_magic.process.frame_owner import is_users_file
 from torchbench_magic.process.interrupts import interrupts_held, interrupts_let_through
@@ -408,7 +408,7 @@ def recorded_call(
     running = _running()
     mode = _operators_mode()(work, lines, clock)
     try:
-        with dynamo.uncompiled(), contextlib.ExitStack() as stack:
+        with dynamo_internals.uncompiled(), contextlib.ExitStack() as stack:
             stack.callback(end_mode, mode.__enter__())
             _leave_forks_alone()
             _recording.append(mode)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchbench_magic import units
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 from .samples import Subject
 

@@ -25,7 +25,7 @@ from torchbench_magic.process.static_introspection import (
     is_tensor,
     shape_of,
 )
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 from .equality import is_compared_by_value, is_equal
 from .iterators import at_end, rewinder, second_copy

@@ -15,7 +15,7 @@ from torchbench_magic.errors import BodyError, InputError, Interrupted, OptionEr
 from torchbench_magic.process.code import completed
 from torchbench_magic.process.interrupts import interrupts_held
 from torchbench_magic.process.settings import ProcessState, measured_alone, preserved_state
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 from .across_runs import join_comparisons
 from .blocks import Ended

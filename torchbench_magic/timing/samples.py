@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from torchbench_magic.arrays import Floats, Ints
+from torchbench_magic.array_types import Floats, Ints
 from torchbench_magic.process.contention import Contention
 from torchbench_magic.process.environment import EnginePlace, Environment
 from torchbench_magic.process.values_between_runs import Value

@@ -32,7 +32,7 @@ from torchbench_magic.process.interrupts import NO_PROGRESS, Progress
 from torchbench_magic.process.settings import outside_modes, settings_in_words
 from torchbench_magic.process.static_introspection import code_digest
 from torchbench_magic.process.values_between_runs import SETTING, variable_of
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 from .blocks import Block
 from .plan import Counting, Plan

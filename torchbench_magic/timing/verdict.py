@@ -42,7 +42,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from torchbench_magic.arrays import Floats
+from torchbench_magic.array_types import Floats
 
 from .intervals import Interval
 

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from torchbench_magic.arrays import Floats
+from torchbench_magic.array_types import Floats
 
 from .intervals import Interval, far_ratio, median_interval, rounds_for_an_interval
 from .samples import Blocks, Subject, paired_rounds

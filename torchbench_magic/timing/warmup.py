@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torchbench_magic.process import dynamo
+from torchbench_magic.process import dynamo_internals
 from torchbench_magic.process.compile_watch import CompileWatch, why_given_up
 from torchbench_magic.process.contention import Clocks
-from torchbench_magic.process.dynamo import change_of
+from torchbench_magic.process.dynamo_internals import change_of
 from torchbench_magic.process.interrupts import Progress
 from torchbench_magic.process.output import SINK_CODES
 
@@ -110,7 +110,7 @@ class TimedCompiles:
     def start(self) -> None:
         """Begin. What takes the code's output is not compiled, as little as the stream whose place it has: dynamo is
         given every Python frame that begins in a call which it could not compile, `print` say."""
-        dynamo.leave_alone(SINK_CODES)
+        dynamo_internals.leave_alone(SINK_CODES)
         self._watch.start()
 
     def mark(self) -> Mark:
@@ -135,7 +135,7 @@ class TimedCompiles:
     def until_now(self) -> tuple[int, int]:
         """How many compilations have ended, and how many frames the compiler was given: those that it refuses, at a
         limit, are among the latter only."""
-        return self._watch.count, dynamo.frames_given()
+        return self._watch.count, dynamo_internals.frames_given()
 
     def among_samples(self, count: int, fell_back: str) -> dict[str, Any]:
         """Of an alternative of which so many were compiled, or refused, among its samples."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from torchbench_magic import units
 from torchbench_magic.process.contention import Contention, machine_doubts, mean_over, oversubscribed_text
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 from .comparison import Comparison
 from .process_ratios import FEW_NS, SPREAD

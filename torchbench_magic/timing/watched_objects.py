@@ -10,7 +10,7 @@ from typing import Any
 from torchbench_magic.process.machine import cache_flusher
 from torchbench_magic.process.reach import Found, own_attributes, search, texts_within
 from torchbench_magic.process.static_introspection import is_module
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 from .blocks import Block
 from .changes import Supplies, TensorVersions

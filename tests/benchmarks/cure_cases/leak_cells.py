@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.results import Insight
+from torchbench_magic.result_base import Insight
 
 __all__ = ["HEALTHY", "LEAKING", "LeakCell", "leaks_said", "profile_in_shell"]
 

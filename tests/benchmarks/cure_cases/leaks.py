@@ -17,7 +17,7 @@ from record import Figure, record  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
 from torchbench_magic.profiling.profile import Profile  # noqa: E402
-from torchbench_magic.results import Insight  # noqa: E402
+from torchbench_magic.result_base import Insight  # noqa: E402
 
 from .leak_cells import HEALTHY, LEAKING, LeakCell, leaks_said, profile_in_shell  # noqa: E402
 

@@ -28,7 +28,7 @@ from torchbench_magic.profiling.efficiency.table import CLASSES, OpEfficiency
 from torchbench_magic.profiling.op_arguments import RecordedCall
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.run import profile
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 # ==== judged ops ======================================================================================================
 # Real runs judged by peaks that are given: classes of ops and lines, coverage, what is not available.

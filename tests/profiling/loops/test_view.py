@@ -15,7 +15,7 @@ from torchbench_magic.profiling.loops.view import loop_clause, loop_footer, phas
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.trace import Source
 from torchbench_magic.profiling.view import document
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.show.document import plain
 
 SAVED = {"cell": 1, "line": 9, "file": "<cell>", "source_id": "ab"}

@@ -11,7 +11,7 @@ from typing import Literal
 import pandas as pd
 
 from torchbench_magic.process.contention import mean_over
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 # ---- core_verdicts ---------------------------------------------------------------------------------------------------
 # Were the cores used well: one word from what was seen of the threads, each threshold with its reason.

@@ -18,10 +18,10 @@ from torchbench_magic.process.contention import LOAD_KINDS, ProcessUse, read_use
 from torchbench_magic.process.interrupts import NO_PROGRESS, Progress
 from torchbench_magic.process.machine import cpu_quota, memory_limit
 from torchbench_magic.process.peak_performance import Peaks, peaks_here, with_bandwidth_now
-from torchbench_magic.profiling.cost import MICROSECONDS
 from torchbench_magic.profiling.op_arguments import RecordedCall, parsed_call
 from torchbench_magic.profiling.op_benchmark import code_of
 from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.recording_cost import MICROSECONDS
 from torchbench_magic.timing.changes import read_memory
 
 from .op_work import (

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchbench_magic.arrays import Bools, Ints
+from torchbench_magic.array_types import Bools, Ints
 from torchbench_magic.process.peak_performance import Peaks
 from torchbench_magic.profiling.attribution import Joined
 from torchbench_magic.profiling.events import Events

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
-from torchbench_magic.process.dynamo import Callbacks
+from torchbench_magic.process.dynamo_internals import Callbacks
 from torchbench_magic.process.frame_owner import unlink_frame
 from torchbench_magic.profiling import kineto
 

@@ -21,7 +21,7 @@ from torchbench_magic.profiling.schema import LINE_COLUMNS, OP_COLUMNS, frame_of
 from torchbench_magic.profiling.sources import ProfiledBody
 from torchbench_magic.profiling.warnings import doubts_of_load, partial, worked_on
 from torchbench_magic.profiling.workers.record import Workers, WorkerSeconds, worker_table
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.units import count, percent, seconds_text
 
 from .hooks import TrainingHooks

@@ -11,7 +11,7 @@ from itertools import groupby, pairwise
 from statistics import median
 
 from torchbench_magic.errors import Busy
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.units import count
 
 from .marks import (

@@ -12,9 +12,9 @@ import pandas as pd
 
 from torchbench_magic import units
 from torchbench_magic.process.contention import LOAD_KINDS
-from torchbench_magic.profiling.cost import added_factors, first_without_recording
 from torchbench_magic.profiling.diff import ProfileDiff
 from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.recording_cost import added_factors, first_without_recording
 from torchbench_magic.profiling.trace import line_label
 from torchbench_magic.show.document import Phrase, StyledText, clipped, code, of_result
 from torchbench_magic.show.drawing import figure, round_ticks, svg_text, tenths

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from torchbench_magic import units
-from torchbench_magic.arrays import Ints
+from torchbench_magic.array_types import Ints
 from torchbench_magic.printable import printable
 from torchbench_magic.profiling.ops_view import chosen_key, line_name, place
 from torchbench_magic.profiling.profile import Profile

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from torchbench_magic.arrays import Ints
+from torchbench_magic.array_types import Ints
 
 
 class HostMemory:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torchbench_magic import units
-from torchbench_magic.arrays import Floats
+from torchbench_magic.array_types import Floats
 from torchbench_magic.errors import InputError, OptionError
 from torchbench_magic.profiling.call_tree_tables import inclusive
 from torchbench_magic.profiling.memory.allocations import devices_of

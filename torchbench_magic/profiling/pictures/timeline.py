@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from torchbench_magic import units
-from torchbench_magic.arrays import Ints
+from torchbench_magic.array_types import Ints
 from torchbench_magic.errors import InputError
 from torchbench_magic.printable import printable
 from torchbench_magic.profiling.ops_view import chosen_key, is_backward, op_text

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from torchbench_magic import units
-from torchbench_magic.arrays import Ints
+from torchbench_magic.array_types import Ints
 from torchbench_magic.profiling.attribution import Joined
 from torchbench_magic.profiling.call_tree import FUNCTION
 from torchbench_magic.profiling.call_tree_tables import inclusive
@@ -22,7 +22,7 @@ from torchbench_magic.profiling.device_times import joined_stretches, overlap
 from torchbench_magic.profiling.join import JoinedRun
 from torchbench_magic.profiling.schema import PYTHON_COLUMNS, frame_of
 from torchbench_magic.profiling.sources import ProfiledBody
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 
 from .sampler import SampledPlace, SampleRecord
 

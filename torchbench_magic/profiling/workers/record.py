@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from torchbench_magic.profiling.schema import WORKER_COLUMNS, frame_of
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.units import seconds_text
 
 from .loop import STARTING, WAITING, WorkerNotes, WorkerPlace, observed_loop, original_loop, replace_loop

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from torchbench_magic.insights.operators import below_roof, memory_bound_run, page_fault, shape, slow_dtype
+from torchbench_magic.insights.slow_operators import below_roof, memory_bound_run, page_fault, shape, slow_dtype
 from torchbench_magic.process.peak_performance import Peaks
 from torchbench_magic.profiling.efficiency.table import Efficiency, OpEfficiency
 from torchbench_magic.profiling.profile import Profile

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torchbench_magic.process.device import wait_for_devices
 from torchbench_magic.process.interrupts import interrupts_let_through
 from torchbench_magic.process.output import CountingSink, dropped_output
-from torchbench_magic.results import Doubt
+from torchbench_magic.result_base import Doubt
 from torchbench_magic.units import count, interval, ratio, seconds_text
 
 from .call_tree import MODULE

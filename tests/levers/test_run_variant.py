@@ -15,7 +15,7 @@ from torch import nn
 
 from tests.every_case import every_case
 from torchbench_magic.errors import BodyError, Interrupted
-from torchbench_magic.levers.trial_calls import CallOutcome, compared, detached, differs_in, not_comparable, only_tiny
+from torchbench_magic.levers.trial_outcome import CallOutcome, compared, detached, differs_in, not_comparable, only_tiny
 from torchbench_magic.timing import written_objects
 from torchbench_magic.timing.levers_view import recommended
 

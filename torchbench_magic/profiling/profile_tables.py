@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from torchbench_magic.arrays import Ints
+from torchbench_magic.array_types import Ints
 from torchbench_magic.process.compile_watch import function_of
 from torchbench_magic.profiling.efficiency.op_work import Flops, attribute_flops, recorded_calls
 

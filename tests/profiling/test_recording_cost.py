@@ -17,8 +17,10 @@ torch = pytest.importorskip("torch")
 
 from torchbench_magic.errors import OptionError  # noqa: E402
 from torchbench_magic.process.code import completed  # noqa: E402
-from torchbench_magic.profiling import build_profile, cost  # noqa: E402
-from torchbench_magic.profiling.cost import (  # noqa: E402
+from torchbench_magic.profiling import build_profile, recording_cost  # noqa: E402
+from torchbench_magic.profiling.options import Schedule  # noqa: E402
+from torchbench_magic.profiling.recorder import choose_line_source  # noqa: E402
+from torchbench_magic.profiling.recording_cost import (  # noqa: E402
     LEAST_PAIRS,
     PAIRS,
     EventNumbers,
@@ -30,8 +32,6 @@ from torchbench_magic.profiling.cost import (  # noqa: E402
     recording_times,
     with_repeats,
 )
-from torchbench_magic.profiling.options import Schedule  # noqa: E402
-from torchbench_magic.profiling.recorder import choose_line_source  # noqa: E402
 
 from .profiling_text import profiled, row  # noqa: E402
 
@@ -57,9 +57,9 @@ class Planted:
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, thread: OwnThread, **costs: float) -> None:
-        self.thread, self.costs, self.asked = thread, dict.fromkeys(cost.microseconds_here(), 0.0) | costs, 0
-        monkeypatch.setattr(cost, "microseconds_here", lambda: dict.fromkeys(self.costs, 1.0))
-        monkeypatch.setattr(cost, "WORTH_MEASURING", 0.0)
+        self.thread, self.costs, self.asked = thread, dict.fromkeys(recording_cost.microseconds_here(), 0.0) | costs, 0
+        monkeypatch.setattr(recording_cost, "microseconds_here", lambda: dict.fromkeys(self.costs, 1.0))
+        monkeypatch.setattr(recording_cost, "WORTH_MEASURING", 0.0)
         monkeypatch.setattr(build_profile, "recording_times", self.times)
 
     def times(self, run: Any, recorded: EventNumbers, thread: OwnThread) -> Any:
@@ -116,11 +116,11 @@ def test_lines_and_calls_are_measured_by_loops_of_their_own() -> None:
     found = measured_microseconds(lambda in_scope: choose_line_source(in_scope, now=tick), lambda: now[0] / 1e9)
     assert found["line"] == pytest.approx(2.0)
     assert found["entry"] == pytest.approx(2.0, rel=0.01)
-    assert found["op"] == cost.MICROSECONDS["op"]
+    assert found["op"] == recording_cost.MICROSECONDS["op"]
 
 
 def test_a_clock_that_is_too_coarse_leaves_the_table() -> None:
-    assert measured_microseconds(clock=lambda: 1.0) == cost.microseconds_here()
+    assert measured_microseconds(clock=lambda: 1.0) == recording_cost.microseconds_here()
 
 
 def test_what_is_little_is_not_worth_a_line() -> None:

@@ -7,7 +7,7 @@ import pickle
 
 import pandas as pd
 
-from torchbench_magic.results import Doubt, with_doubts
+from torchbench_magic.result_base import Doubt, with_doubts
 
 SAID = {"doubts": [{"kind": "busy", "text": "Other load."}]}
 

@@ -13,7 +13,7 @@ import numpy as np
 from torchbench_magic import units
 from torchbench_magic.profiling.efficiency.table import Efficiency, OpEfficiency
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.results import CodeLine, Cure, Insight
+from torchbench_magic.result_base import CodeLine, Cure, Insight
 
 from .evidence import LEAST_SECONDS, LEAST_SHARE, places_text, recorded_lines, stake_text
 
