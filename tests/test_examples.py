@@ -264,8 +264,9 @@ def test_more_than_one_process_measures_on_a_cluster_and_names_the_late_ranks(
     assert "one run on each engine cannot tell a difference" in " ".join(lone.split())
     # who is late, and whether by chance, is as the machine has it: recorded traces say it in tests/cluster
     for told, line in ((job, ""), (straggler, "In[7]:11"), (loaded, "train.py:7 augment")):
-        assert re.search(r"[Rr]ank \d delays", told)
-        assert line in told or "No rank delays the others" in told
+        assert "delays the others" in " ".join(told.split())
+        is_named = re.search(r"[Rr]ank \d delays", told)  # or none does, or it is unknown
+        assert line in told or not is_named
     assert files.count(".json") == 2
     assert re.search(r"late by\s+\d", end)
     assert not (tmp_path / "ipython" / "profile_example08").exists(), "nothing of the cluster is left"

@@ -163,7 +163,7 @@ def test_the_line_of_the_data_set_is_said_where_the_loop_loads_itself() -> None:
     inner = {"inner_source_id": lambda _: "ab", "inner_line": lambda _: 9, "inner_seconds": lambda _: 0.045}
     (found,) = profile_of(rows(10, {"input": 0.05}, input=inner)).insights
     assert [place.line for place in found.places] == [2, 9]
-    assert "`In[1]:9` takes 90 % of it" in found.text
+    assert "`In[1]:9` takes 90 % of that" in found.text
     assert found.cures[-1].code == "DataLoader(..., num_workers=2)"
 
 
@@ -172,7 +172,7 @@ def test_of_looks_the_line_of_the_data_set_is_said_where_most_fell_on_it() -> No
     seen = {name: (lambda step, value=value: value if step < 4 else None) for name, value in one.items()}
     seen |= {"looks": lambda step: 2 * (step < 4), "inner_looks": lambda step: 2 if step < 4 else pd.NA}
     (found,) = profile_of(rows(10, {"input": 0.05}, input=seen)).insights
-    assert "`In[1]:9` takes 100 % of it" in found.text
+    assert "`In[1]:9` takes 100 % of that" in found.text
     few = seen | {"looks": lambda step: 2 * (step < 4), "inner_looks": lambda step: 1 if step < 4 else pd.NA}
     (found,) = profile_of(rows(10, {"input": 0.05}, input=few)).insights
     assert "In[1]:9" not in found.text
@@ -182,7 +182,7 @@ def test_workers_are_no_cure_for_what_a_generator_does_around_the_loader() -> No
     inner = {"inner_source_id": lambda _: "ab", "inner_line": lambda _: 9, "inner_seconds": lambda _: 0.045}
     inner["loader_seconds"] = lambda _: 0.004
     (found,) = profile_of(rows(10, {"input": 0.05}, input=inner)).insights
-    assert "`In[1]:9` takes 90 % of it" in found.text
+    assert "`In[1]:9` takes 90 % of that" in found.text
     assert "`In[1]:9`" in found.cures[0].text
     assert not any("num_workers" in str(cure.code) for cure in found.cures)
     around = profile_of(rows(10, {"input": 0.05}, input={"loader_seconds": lambda _: 0.004}))

@@ -397,6 +397,21 @@ def test_the_same_work_is_not_accused(setup: str, body: str) -> None:
     assert probed(setup, body)[0].finding is None
 
 
+RINGS = {
+    "operators": ("ring.append(torch.ones(9))\ntorch.stack(tuple(ring))", "more"),
+    "lines": ("ring.append(torch.ones(9))\nfor one in ring: pass", "more"),
+    "time": ("clock.work(100 * (1 + len(ring)))\nring.append(torch.ones(9))", "more"),
+}
+
+
+@pytest.mark.parametrize("by", RINGS)
+@pytest.mark.parametrize(("length", "is_told"), [(8, False), (20, False), (1000, True)])
+def test_what_stopped_growing_within_a_tenth_of_the_calls_is_not_accused(by: str, length: int, is_told: bool) -> None:
+    body, how = RINGS[by]
+    found = probed(f"import collections; ring = collections.deque(maxlen={length})", body, 400)[0].finding
+    assert (found.how if found is not None else None) == (how if is_told else None)
+
+
 def test_a_thread_that_each_call_leaves_running_is_told_and_one_that_ran_before_is_not() -> None:
     for setup, body, is_said in ((STARTED, "start()", True), (f"{STARTED}\nstart()", "x + 1", False)):
         probe, names = probed(setup, body, 1)

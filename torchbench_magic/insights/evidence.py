@@ -26,17 +26,18 @@ LEAST_SECONDS = 1e-3
 """At stake, in seconds: what takes less in all is a run too short to say where its time goes."""
 
 
-def stake_text(seconds: float, wall: float, measured: float = 0.0) -> str:
+def stake_text(seconds: float, wall: float, measured: float = 0.0, digits: int = 2) -> str:
     """``up to 95 ms (73 % of the time)``, or ``(90 % of the at most 40 ms that it takes without recording)``.
 
     Args:
         wall: what the seconds are a part of.
         measured: the wall time that is shown; where ``wall`` is less, the sentence says what its per cent are of.
+        digits: 3 for what was measured, so that it adds up with the tables; 2 for what is estimated.
     """
     of = "time"
     if wall < measured:
-        of = f"at most {units.seconds_text(wall, digits=2)} that it takes without recording"
-    return f"up to {units.seconds_text(seconds, digits=2)} ({units.percent(seconds / wall)} % of the {of})"
+        of = f"at most {units.seconds_text(wall, digits=digits)} that it takes without recording"
+    return f"up to {units.seconds_text(seconds, digits=digits)} ({units.percent(seconds / wall)} % of the {of})"
 
 
 def places_text(places: tuple[CodeLine, ...]) -> str:

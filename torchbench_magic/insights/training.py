@@ -256,7 +256,7 @@ def input_bound(profile: Profile) -> list[Insight]:
     is_outside = float(rows["loader_seconds"].fillna(rows["seconds"]).sum()) < _MOST * waited
     said, cures = _why(work, inner, inner_share, restarts=restarts, is_outside=is_outside)
     wait = f"`{where}` waits" if lines[0][1] >= _ALL * waited else f"{places_text(tuple(at for at, _ in lines))} wait"
-    text = f"{wait} for input, {stake_text(seconds, wall, facts.wall)}{said}."
+    text = f"{wait} for input, {stake_text(seconds, wall, facts.wall, digits=3)}{said}."
     evidence: dict[str, object] = {
         "steps": facts.steps,
         "seconds_of_input": waited,
@@ -331,7 +331,7 @@ def _why(
         is_outside: most of the input is not within a DataLoader, whose workers therefore cannot take it over.
     """
     if is_outside and inner is not None:
-        return f"; `{inner}` takes {units.percent(inner_share)} % of it", (
+        return f"; `{inner}` takes {units.percent(inner_share)} % of that", (
             Cure(f"Make `{inner}` cheaper{_ONCE}"),
             Cure(f"Move what `{inner}` does into the data set of a `DataLoader`: workers run only what is in one."),
         )
@@ -355,7 +355,7 @@ def _why(
             Cure("Let the workers prefetch more.", "DataLoader(..., prefetch_factor=8)"),
         )
     if inner is not None:
-        said = f"; `{inner}` takes {units.percent(inner_share)} % of it"
+        said = f"; `{inner}` takes {units.percent(inner_share)} % of that"
         return said, (
             Cure(f"Make `{inner}` cheaper{_ONCE}"),
             Cure(_IN_WORKERS, "DataLoader(..., num_workers=2)"),

@@ -22,6 +22,8 @@ from .repeat_warnings import RECORDED
 
 LOST, MOST = 0.4, 0.5
 """Share of the first call's work that later calls lack: from here a doubt, from here void."""
+STOPPED = 0.1
+"""Share of the timed calls within which what grew may have reached its end."""
 MORE, ONCE = 1.5, 2.0
 """Times as much work, or time, that is more; times as long from setup's state as from the present one, that the first
 call did what later ones do not."""
@@ -144,6 +146,22 @@ class RecordedCalls:
         a, b, c = (extent(state[label]) if label in state else None for state in states)
         return a is None or b is None or c is None or (a < b > c) or (a > b < c)
 
+    def filled(self, call: Work) -> set[str]:
+        """Labels of what early calls filled, as a ring: how many items it has is said, and what few calls did with less
+        of them is no other work. (What shrinks leaves nearly all calls less to do than the first one.)"""
+        found = set()
+        for label in self.moving:
+            seen = [work.before[label] for work in (*self.later[:2], self.last, call) if label in work.before]
+            sizes = [one.size for one in seen if isinstance(one.size, int) and not is_number(one)]
+            if len(sizes) == 4 and sizes[0] < sizes[2] and self._has_stopped(*sizes):
+                found.add(label)
+        return found
+
+    def _has_stopped(self, early: float, after_it: float, last: float, further: float) -> bool:
+        """Whether what moved from call to call no longer does, and at its first pace ended within few of the timed
+        calls: nearly all of them did the same."""
+        return last == further and abs(last - early) <= STOPPED * self.plain * abs(after_it - early)
+
     def by_what_ran(self) -> tuple[Finding | None, Callable[[Work], bool]]:
         """And whether a further call does what seems lost, or less than each one seems to do."""
         first, later = self.first, self.later
@@ -156,8 +174,9 @@ class RecordedCalls:
         settled = self.settled
         switches = [k for k in settled if self._is_switched(k)]
         if (rising := self._rising()) is not None:
+            a, b, c = (work.amounts[rising] for work in later)
             return Finding("more", self._growth(rising)), (
-                lambda extra: extra.amounts[rising] < 0.9 * later[-1].amounts[rising]
+                lambda extra: extra.amounts[rising] < 0.9 * c or self._has_stopped(a, b, c, extra.amounts[rising])
             )
         if len(later) > 2 and ((ends := _ends(lost)) or self._is_falling):
             early, name = (first, "first") if ends else (later[0], self.early)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from types import CodeType, FunctionType
 from typing import Any, cast
@@ -308,10 +308,15 @@ class Probe:
             del self._seen.works[mark:]
         return False
 
-    def _by_test(self) -> Steps[Finding | None]:
-        """What is not as setup left it, or moves, put to the test: does a call from setup's state take another time?"""
-        settled, moving = self._seen.settled, self._seen.moving
-        now = self._reach()
+    def _by_test(self, moving: Collection[str] | None = None) -> Steps[Finding | None]:
+        """What is not as setup left it, or moves, put to the test: does a call from setup's state take another time?
+
+        Args:
+            moving: labels of what moves; None is all.
+        """
+        moving, now = self._seen.moving if moving is None else list(moving), self._reach()
+        items = tuple(f"{k}·" for k in self._seen.moving)
+        settled = [k for k in self._seen.settled if not k.startswith(items)]
         homes = [k[: max(k.rfind("."), k.rfind("["), 0)] for k in (*settled, *moving)]
         labels = [*settled, *moving, *homes]
         labels += [f"{label}.__dict__" for label in labels]  # attributes, or the cell of a variable
@@ -332,14 +337,17 @@ class Probe:
             return None  # a counter that decides what is done now and then
         if max(pair) <= (MORE if rises else ONCE) * min(pair):
             return None
-        steady, between = {*moving}, math.sqrt(before * present)
+        steady, filled, between = {*moving}, set[str](), math.sqrt(before * present)
 
         def turns(call: Work) -> bool:
-            steady.difference_update([k for k in steady if self._seen.turns(k, call)])
+            filled.update(self._seen.filled(call))
+            steady.difference_update([k for k in steady if k in filled or self._seen.turns(k, call)])
             return not steady or (call.took < between if rises else call.took > between)
 
         if not settled and (yield from self._happens_again(turns)):
             return None  # as the places of a ring, or a counter that decides what is done now and then
+        if rises and filled.intersection(moving):
+            return (yield from self._by_test([k for k in moving if k not in filled]))
         cause = f"; {lost}" if share > 0.05 else self._seen.cause(moving or settled)
         how = "more" if rises else "less" if before > present else "other"
         return Finding(how, f"{_FROM_STATES.format(*map(seconds_text, pair))}{cause}")
@@ -422,8 +430,9 @@ class Probe:
         times = [last.spent]
         for _ in range(2):
             reading = yield from self.recorded(is_tried=True)
-            times.append(self._seen.works.pop().spent)
-            if reading == FAILED or times[-1] < LATE * took:
+            call = self._seen.works.pop()
+            times.append(call.spent)
+            if reading == FAILED or times[-1] < LATE * took or self._seen.filled(call):
                 return None
         cause = self._seen.cause(self._seen.moving or self._seen.settled)
         return Finding("more", f"the last ones took {min(times) / took:.0f} times as long as an early one{cause}")
