@@ -12,7 +12,7 @@ from playwright.sync_api import Page
 from tests.show.test_outputs_stay import RESULTS
 from torchbench_magic.show import html
 
-from .result_base import ALL_DRAWN
+from .results import ALL_DRAWN
 
 axe_playwright = pytest.importorskip("axe_playwright_python.base")
 pytestmark = pytest.mark.browser

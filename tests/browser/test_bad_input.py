@@ -20,7 +20,7 @@ from torchbench_magic.show import flame, html, page_data
 from torchbench_magic.show.document import Document, Phrase
 from torchbench_magic.show.table import Cell, Column, Group, Row, Table
 
-from .result_base import ALL_DRAWN
+from .results import ALL_DRAWN
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

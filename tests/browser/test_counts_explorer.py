@@ -12,7 +12,7 @@ from torchbench_magic.counting.counts import Counted, stats_of
 from torchbench_magic.counting.diff import difference
 from torchbench_magic.show.renderers import to_html
 
-from .result_base import rows, write_notebook
+from .results import rows, write_notebook
 from .test_quickstart import code_cells, open_notebook
 from .test_widgets import run_cell
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from .result_base import rows, sorts_by_click_and_by_key, write_notebook
+from .results import rows, sorts_by_click_and_by_key, write_notebook
 from .test_live import START_CELL
 from .test_quickstart import RUN, code_cells, open_notebook
 from .test_widgets import SELECT_CELL, run_cell

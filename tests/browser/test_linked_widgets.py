@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from .result_base import write_notebook
+from .results import write_notebook
 from .test_quickstart import open_notebook
 from .test_widgets import run_cell
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from .result_base import rows, write_notebook
+from .results import rows, write_notebook
 from .test_quickstart import KERNEL_IDLE, RUN, code_cells, open_notebook
 from .test_widgets import SELECT_CELL, run_cell
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Error, expect
 
-from .result_base import filters, rows, sorts_by_click_and_by_key
+from .results import filters, rows, sorts_by_click_and_by_key
 
 pytest.importorskip("marimo")
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from .conftest import write_setting
-from .result_base import filters, rows, sorts_by_click_and_by_key, write_notebook
+from .results import filters, rows, sorts_by_click_and_by_key, write_notebook
 from .test_quickstart import RUN, code_cells, open_notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.slow]

@@ -26,7 +26,7 @@ from playwright.sync_api import FrameLocator, expect
 
 from tests.show.builders import comparison_of, profile_of
 
-from .result_base import rows, sorts_by_click_and_by_key
+from .results import rows, sorts_by_click_and_by_key
 
 pytestmark = pytest.mark.browser
 

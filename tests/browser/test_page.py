@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 from tests.show.builders import comparison_of
 from torchbench_magic.show.renderers import to_html
 
-from .result_base import filters, sorts_by_click_and_by_key
+from .results import filters, sorts_by_click_and_by_key
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel]
 

@@ -12,7 +12,7 @@ import nbformat
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from .result_base import filters, sorts_by_click_and_by_key
+from .results import filters, sorts_by_click_and_by_key
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel]
 

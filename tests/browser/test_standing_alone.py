@@ -17,7 +17,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.kernel.conftest import by_files
 from tests.show.sent import brought, left_out
 
-from .result_base import filters, rows, sorts_by_click_and_by_key
+from .results import filters, rows, sorts_by_click_and_by_key
 from .test_quickstart import RUN, code_cells, open_notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel]

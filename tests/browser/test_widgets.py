@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from .result_base import rows, write_notebook
+from .results import rows, write_notebook
 from .test_quickstart import code_cells, open_notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel]

@@ -15,7 +15,7 @@ import pandas as pd
 
 from torchbench_magic.process.contention import Contention
 from torchbench_magic.process.environment import Environment
-from torchbench_magic.process.memory import LARGE, give_back
+from torchbench_magic.process.freed_memory import LARGE, give_back
 from torchbench_magic.process.values_between_runs import Value
 from torchbench_magic.profiling.cores.verdict import Concurrency
 from torchbench_magic.profiling.efficiency.table import Efficiency

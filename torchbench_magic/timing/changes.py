@@ -10,8 +10,8 @@ from typing import Any
 
 from torchbench_magic import units
 from torchbench_magic.process.code import variables_read
+from torchbench_magic.process.freed_memory import resident_now
 from torchbench_magic.process.machine import memory_facts
-from torchbench_magic.process.memory import resident_now
 from torchbench_magic.process.output import CountingSink
 from torchbench_magic.process.settings import modes
 from torchbench_magic.process.static_introspection import is_plain_tensor

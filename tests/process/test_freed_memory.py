@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.process.memory import give_back
+from torchbench_magic.process.freed_memory import give_back
 
 
 def test_the_c_library_is_asked_for_all_of_it_and_one_without_such_a_function_for_nothing(
