@@ -118,10 +118,13 @@ def test_optimizers_that_one_line_steps_after_one_backward_pass_are_one_step(run
     assert steps_of(run(once)) == 0
 
 
-@pytest.mark.parametrize("says", [True, False])
-def test_of_a_loop_on_another_thread_the_doubt_says_that(says: bool) -> None:
+@pytest.mark.parametrize("how", ["says", "trains", "both"])
+def test_of_a_loop_on_another_thread_the_doubt_says_that(how: str) -> None:
+    both = training(8, lambda at: step())
+    loops = {"says": lambda: [step() for _ in range(8)], "trains": training(8), "both": both}
+
     def on_another_thread() -> None:
-        thread = threading.Thread(target=(lambda: [step() for _ in range(8)]) if says else training(8))
+        thread = threading.Thread(target=loops[how])
         thread.start()
         thread.join()
 

@@ -439,7 +439,7 @@ class StepRanges:
             if get_ident() == thread:
                 self._made = optimizer
             else:
-                marks.elsewhere += 1
+                marks.optimized_elsewhere += 1
             return was(optimizer)
 
         return made

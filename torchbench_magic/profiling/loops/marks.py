@@ -95,7 +95,7 @@ class LoopMarks:
         record: ``[time, mark, place, fact, ...]``
         book: of these places.
         is_full: marks were left out from some moment on.
-        elsewhere: steps of optimizers, and steps that the code said, on other threads.
+        optimized_elsewhere, said_elsewhere: steps of optimizers, and steps that the code said, on other threads.
         asked: codes that were called as compiled ones, by what compiles them.
     """
 
@@ -104,7 +104,7 @@ class LoopMarks:
         self.record = array("q")
         self.book = PlaceBook()
         self.is_full = False
-        self.elsewhere = 0
+        self.optimized_elsewhere = self.said_elsewhere = 0
         self.asked: dict[int, tuple[Any, CodeType | None]] = {}  # by id of the asker
         self._objects: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._next = 0
@@ -143,7 +143,7 @@ class LoopMarks:
         if threading.get_ident() == self.thread:
             self._write(time.time_ns(), STEP, -1, -1)
         else:
-            self.elsewhere += 1
+            self.said_elsewhere += 1
 
     def number_of(self, thing: Any) -> int:
         """A number for an optimizer or a loader, the same as long as it lives; -1 where it takes no weak reference."""

@@ -173,12 +173,12 @@ def _dear(run: PhasesRun) -> Doubt | None:
 def _without_steps(run: PhasesRun, parts: pd.DataFrame, error: BaseException | None) -> Doubt | None:
     if error is not None or parts["step"].notna().any():
         return None
-    if run.marks.elsewhere:
+    if elsewhere := run.marks.said_elsewhere or run.marks.optimized_elsewhere:  # a loop may have both of a step
         return Doubt(
             "no-steps",
             "No steps were seen: they run on another thread, and phases are recorded only on the cell's own thread.",
             "Run the loop on the cell's own thread, or profile without `--phases`.",
-            {"steps_elsewhere": run.marks.elsewhere},
+            {"steps_elsewhere": elsewhere},
         )
     outside = " outside of compiled code" if calls_without_phases(run.marks.record) else ""
     return Doubt(
