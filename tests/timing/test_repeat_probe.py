@@ -349,8 +349,8 @@ def counted_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeat_recording, "_preempted", lambda: 0)
 
 
-def probed(setup: str, body: str, plain: int = PLAIN, **more: Any) -> tuple[Probe, dict[str, Any]]:
-    """The probe of a body after ``plain`` calls, and the names that it ran with."""
+def probed(setup: str, body: str, plain: int = PLAIN, usual: float = 0.0, **more: Any) -> tuple[Probe, dict[str, Any]]:
+    """The probe of a body after ``plain`` calls of so many seconds in the median, and the names that it ran with."""
     clock = FakeClock()
     ticks = repeat_recording.time.thread_time
     waited = lambda: (clock.wall_ns - clock.cpu_ns) / 1e9
@@ -380,7 +380,7 @@ def probed(setup: str, body: str, plain: int = PLAIN, **more: Any) -> tuple[Prob
     driven(probe.recorded_again())
     for _ in range(plain):
         code.start(0, 1, clock.clocks, lambda: None)
-    driven(probe.recorded_last(plain, 1, copied=lambda: lambda: None))
+    driven(probe.recorded_last(plain, 1, usual, copied=lambda: lambda: None))
     return probe, names
 
 
@@ -395,6 +395,17 @@ def test_other_work_is_told_by_what_shows_it(how: str, evidence: str, setup: str
 @pytest.mark.parametrize(("setup", "body"), QUIET)
 def test_the_same_work_is_not_accused(setup: str, body: str) -> None:
     assert probed(setup, body)[0].finding is None
+
+
+@pytest.mark.parametrize(
+    ("usual", "more", "is_told"),
+    [(0.0025, "", True), (0.0001, "", False), (0.0025, "x + torch.ones(2)", False)],
+    ids=["grew meanwhile", "only the last ones, as beside a busy process", "operators, whose threads may spin"],
+)
+def test_late_calls_alone_are_no_growth(usual: float, more: str, is_told: bool) -> None:
+    grows = f"log.write('x')\nclock.work(5000 if log.tell() > {PLAIN} else 100)\n{more}"
+    found = probed("import io; log = io.StringIO()", grows, usual=usual)[0].finding
+    assert (found is not None and found.evidence.startswith("the last ones took")) is is_told
 
 
 RINGS = {

@@ -67,6 +67,9 @@ LEAST, STEADY = 6, 0.85
 """Turns of calls that are far apart, however long they take; share of them in which the same one is slower."""
 LATE = 8.0
 """Times as long as the shortest early call from which on calls do more, where each of three in a row is."""
+BEFORE_LATE = 6.0
+"""Times as long as the median of the timed calls that late ones take at most, where calls grow: 2 where they do evenly,
+4 where they walk again and again through what does."""
 _FROM_STATES = "a call takes {} from the state that setup left, and {} from the present one"
 LONG = 0.5
 """Seconds of a call from which on none is made only to look."""
@@ -423,9 +426,11 @@ class Probe:
     def _by_late_time(self) -> Steps[Finding | None]:
         """Whether calls take far more of the processor than early ones, each of some in a row, as where something grows
         that no garbage collector knows of: a table in a database, a text in a buffer. With what recording takes, of
-        which a guess taken out would leave nothing of a short call."""
+        which a guess taken out would leave nothing of a short call. Not where operators ran: what they worked on tells
+        of growth, and their threads spin while other processes keep one of them waiting. Nor where the timed calls
+        took as long as the early ones in the median: then nothing grew while they ran."""
         last, took = self._seen.last, max(min(work.spent for work in self._seen.works[:-1]), NOISE)
-        if len(self._seen.works) < 4 or last.spent < LATE * took or last.wall > self.long:
+        if len(self._seen.works) < 4 or last.operators or last.spent < LATE * took or last.wall > self.long:
             return None
         times = [last.spent]
         for _ in range(2):
@@ -434,6 +439,8 @@ class Probe:
             times.append(call.spent)
             if reading == FAILED or times[-1] < LATE * took or self._seen.filled(call):
                 return None
+        if 0 < self._seen.timed < min(times) / BEFORE_LATE:
+            return None
         cause = self._seen.cause(self._seen.moving or self._seen.settled)
         return Finding("more", f"the last ones took {min(times) / took:.0f} times as long as an early one{cause}")
 
