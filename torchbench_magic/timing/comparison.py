@@ -202,10 +202,9 @@ class Comparison(Storable):
                 if self.is_over_processes(i):
                     pairs[i] = partial(self._over_processes.judged, i, base)
                 else:
-                    cores = self.cores_of(i)
-                    pairs[i] = partial(
-                        interval_of_rounds, *self._paired(i, base), self.subjects[i], cores, self.margin, i
-                    )
+                    rounds, one, cores = self._paired(i, base), self.subjects[i], self.cores_of(i)
+                    compiled = one.compiled_in_samples + self.subjects[base].compiled_in_samples
+                    pairs[i] = partial(interval_of_rounds, *rounds, one, cores, self.margin, i, compiled=compiled)
         excluded = lambda level: sum(i.low > 0 or i.high < 0 for i in (one(level).interval for one in pairs.values()))
         level = holm_level(excluded, max(self.family, len(pairs)))
         return {i: self._unless_stalled(i, one(level), level) for i, one in pairs.items()}

@@ -585,7 +585,7 @@ class Rounds:
             return all(_relative_iqr(e.times) < self.plan.adaptive for e in (entry, self.base) if e is not None)
         if self.plan.until is None and (self.base is None or self._near_loop(entry)):
             return True
-        n = len(entry.times) if self.base is None else len(entry.paired[0])
+        n = len(entry.times) if self.base is None else len(entry.paired[0]) - entry.compiled - self.base.compiled
         if n < entry.next_look:
             return False
         entry.next_look = max(n + 1, int(n * LOOK_GROWTH))
@@ -602,7 +602,7 @@ class Rounds:
     def _is_apart(self, entry: Entry) -> bool:
         """Whether the ranges of the two sides decide, before there are rounds enough for an interval."""
         few = 0 < len(entry.paired[0]) < entry.rounds_needed and entry.rounds_wanted <= entry.rounds_needed
-        if not few or self.plan.goes_on:
+        if not few or self.plan.goes_on or entry.compiled or (self.base is not None and self.base.compiled):
             return False
         own, base = map(np.array, entry.paired)
         found = far_ratio(own, base, entry.look, self._level)

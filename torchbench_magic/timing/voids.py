@@ -227,7 +227,15 @@ def apart_by_work(blocks: Blocks, base: Blocks, subject: Subject, alpha: float) 
 
 
 def interval_of_rounds(
-    log_ratios: Floats, sides: Sequence[Floats], subject: Subject, cores: int, margin: float, row: int, alpha: float
+    log_ratios: Floats,
+    sides: Sequence[Floats],
+    subject: Subject,
+    cores: int,
+    margin: float,
+    row: int,
+    alpha: float,
+    *,
+    compiled: int = 0,
 ) -> IntervalOfRounds:
     """The interval of a log ratio that its rounds can answer for, and why it decides nothing where the rounds alone
     would decide. Of too few rounds for it the interval of the ranges, where these are far apart.
@@ -236,16 +244,18 @@ def interval_of_rounds(
         log_ratios: of each round, shape (rounds,).
         sides: the seconds of a call of either side in each round, shape (rounds,).
         alpha: the error rate of the interval.
+        compiled: compilations among the rounds: without theirs there are to be rounds enough for an interval.
     """
     narrow = median_interval(log_ratios, alpha, subject.look)
     stalled = stalled_rounds(sides, subject, cores)
     clean = median_interval(log_ratios[~stalled], alpha, subject.look)
     interval = widened(both(narrow, clean) if stalled.any() else narrow, log_ratios, spell_factor(log_ratios))
-    if not math.isfinite(narrow.width):
-        if (ranges := far_ratio(sides[0], sides[1], subject.look, alpha)) is not None:
+    need, plain = rounds_for_an_interval(subject.look, alpha), max(len(log_ratios) - compiled, 0)
+    if not math.isfinite(narrow.width) or (compiled and plain < need):
+        ranges = far_ratio(sides[0], sides[1], subject.look, alpha) if not compiled else None
+        if ranges is not None:
             return IntervalOfRounds(ranges, len(log_ratios), by_ranges=True)
-        need = rounds_for_an_interval(subject.look, alpha)
-        return IntervalOfRounds(interval, len(log_ratios), Void("few-rounds", row, len(log_ratios), need))
+        return IntervalOfRounds(interval, len(log_ratios), Void("few-rounds", row, plain, need))
     if not math.isfinite(interval.width) and not are_held_up(subject, cores):
         # in spells there is no interval by ranks, and none is needed: no state of the machine makes 1 of 17
         interval = far_apart(log_ratios) or interval

@@ -117,7 +117,10 @@ def _why(made: Comparison, void: Void) -> str:
     if void.cause == "few-processes":
         return f"{low:.0f} processes with a usable ratio are too few, at least {high:.0f} are needed."
     if void.cause == "few-rounds":
-        return f"{low:.0f} round{' is' if low == 1 else 's are'} too few, at least {high:.0f} are needed."
+        sides = (made.subjects[at] for at in (void.row, made.base_row(void.row)) if at is not None)
+        of = " without compiling" if any(side.compiled_in_samples for side in sides) else ""
+        rounds = f"round{of} is" if low == 1 else f"rounds{of} are"
+        return f"{low:.0f} {rounds} too few, at least {high:.0f} are needed."
     if void.cause != "unsteady":
         return f"{CAUSES[void.cause].said}."
     if high > 1.005 * low:
