@@ -287,7 +287,7 @@ def test_a_verdict_that_too_few_rounds_leave_open_says_so() -> None:
 
 
 def test_rounds_that_compiled_decide_nothing_and_neither_do_ranges_with_them() -> None:
-    fast, slow = (near(1e-4, 20), 1.0, 4), ([0.5] * 8 + near(1.3e-4, 12, seed=1), 1.0, 1)
+    fast, slow = (near(1e-4, 38), 1.0, 4), ([0.5] * 8 + near(1.3e-4, 30, seed=1), 1.0, 1)
     plain = made(fast, (slow[0][:5], 1.0, 1), IDLE)
     assert (verdict(plain), plain.by_ranges) == ("slower", {1: 5})
     need = rounds_for_an_interval(plain.subjects[1].look)
@@ -300,7 +300,7 @@ def test_rounds_that_compiled_decide_nothing_and_neither_do_ranges_with_them() -
     assert verdict(compiling(8, 7 + need)) == "undecided"
     left = f"No verdict on b: {need - 1} rounds without compiling are too few, at least {need} are needed."
     assert any(left in str(doubt) for doubt in doubts_of(compiling(8, 7 + need)))
-    assert compiling(1, 20).frame["verdict"][1] == "slower"
+    assert compiling(8, 38).frame["verdict"][1] == "slower"
 
 
 def test_no_undecided_row_is_without_a_reason_or_the_seconds_that_it_needs() -> None:
