@@ -125,10 +125,19 @@ def test_a_wait_that_is_of_the_start_small_doubtful_or_beside_a_device_is_not_sa
     assert said(profile) == []
 
 
-def workers(*seconds: tuple[str, float]) -> pd.DataFrame:
+def workers(*seconds: tuple[str, float], each: int = 1, loaders: tuple[int | None, ...] = (1,)) -> pd.DataFrame:
+    """What each worker did, ``each`` of them from each start; the loader of each start."""
+    starts = [(loader, loaders[:at].count(loader)) for at, loader in enumerate(loaders) for _ in range(each)]
+    of_each = [worker(number, *start, *seconds) for number, start in enumerate(starts)]
+    return frame_of(WORKER_COLUMNS, pd.concat(of_each, ignore_index=True).to_dict("list"))
+
+
+def worker(number: int, loader: int | None, start: int, *seconds: tuple[str, float]) -> pd.DataFrame:
     whole = sum(took for _, took in seconds)
     columns: dict[str, list[Any]] = {
-        "worker": [0] * len(seconds),
+        "worker": [number] * len(seconds),
+        "loader": [loader] * len(seconds),
+        "start": [None if loader is None else start] * len(seconds),
         "cell": [2] * len(seconds),
         "line": [7] * len(seconds),
         "file": ["<set>"] * len(seconds),
@@ -153,10 +162,38 @@ def test_what_the_workers_do_is_said_with_the_wait() -> None:
 
 def test_workers_that_start_anew_with_each_epoch_are_said() -> None:
     starts = lambda step: 0.2 if step % 5 == 0 else 0.0001
-    made = profile_of(rows(20, {"input": starts}), workers=workers(("starting the worker", 9.0), ("work", 1.0)))
+    did = ("starting the worker", 0.18), ("work", 0.02)
+    made = profile_of(rows(20, {"input": starts}), workers=workers(*did, each=2, loaders=(1, 1, 1, 1)))
     (found,) = made.insights
-    assert "workers are started again" in found.text
+    assert "in some steps the workers are started again" in found.text
     assert found.cures[0].code == "DataLoader(..., persistent_workers=True)"
+    assert found.evidence["workers"] == 2
+    for loaders in [(1,), (1, 2, 3, 4), (None, None)]:  # each loader once; whose they are is not known
+        assert said(profile_of(rows(20, {"input": starts}), workers=workers(*did, loaders=loaders))) == []
+
+
+IN_TURNS = lambda step: 0.06 if step % 2 == 0 else 0.005
+"""Seconds that a loop waits whose two workers need 60 ms for each batch, and have theirs ready at the same time."""
+
+
+@pytest.mark.parametrize("loaders", [(1,), (1, 2), (1, 1, 1)])
+def test_workers_that_have_their_batches_ready_at_the_same_time_are_not_started_again(loaders: tuple[int, ...]) -> None:
+    loads = workers(("__getitem__", 0.95), ("starting the worker", 0.05), each=2, loaders=loaders)
+    (found,) = profile_of(rows(24, {"input": IN_TURNS}), workers=loads).insights
+    assert "started" not in found.text
+    assert "its 2 workers are busy 100 % of the time, most at `In[2]:7`" in found.text
+    assert found.cures[-1].code == "DataLoader(..., num_workers=4)"
+
+
+def test_the_one_start_of_workers_that_has_most_of_their_time_is_said_in_seconds() -> None:
+    did = ("starting the worker", 0.3), ("__getitem__", 0.1)
+    waits = lambda step: 0.4 if step == 0 else 0.02
+    (found,) = profile_of(rows(4, {"input": waits}), workers=workers(*did, each=2)).insights
+    assert found.text.endswith("; starting its 2 workers takes 300 ms.")
+    assert found.cures[-1].code == "DataLoader(..., persistent_workers=True)"
+    assert not any("epoch" in cure.text for cure in found.cures)
+    again = profile_of(rows(4, {"input": waits}), workers=workers(*did, loaders=(1, 1))).insights[0]
+    assert "in one step the workers are started again" in again.text
 
 
 def test_the_line_of_the_data_set_is_said_where_the_loop_loads_itself() -> None:

@@ -19,6 +19,7 @@ from torchbench_magic.profiling.profile import VOIDING, Profile
 from torchbench_magic.profiling.statements import call_name, place_in
 from torchbench_magic.profiling.trace import Trace
 from torchbench_magic.profiling.workers.loop import STARTING, WAITING
+from torchbench_magic.profiling.workers.record import starts_again
 from torchbench_magic.result_base import CodeLine, Cure, Insight
 
 from .evidence import ALIKE, LEAST_SECONDS, LEAST_SHARE, line_named, places_text, recorded_lines, stake_text
@@ -216,6 +217,7 @@ _ALL = 0.9  # from which on a line is said alone
 _ONCE = ", or, if it gives the same each time, do it once, before the loop."
 _SHARED_OUT = "An `IterableDataset` must give each worker its own part (`get_worker_info`)."
 _IN_WORKERS = f"Load in workers, in parallel with the loop. {_SHARED_OUT}"
+_KEPT = "DataLoader(..., persistent_workers=True)"
 _BUSY = 0.7  # of their time: then the workers are what the loop waits for
 
 
@@ -281,11 +283,21 @@ def _is_on_device(profile: Profile) -> bool:
 
 
 class _Workers:
-    """What the loader's workers did, where they were seen."""
+    """What the loader's workers did, where they were seen.
+
+    Attributes:
+        count: of those that one start of a loader made.
+        starting_seconds: until all of them were ready, of all starts.
+        again: how often they were started once more.
+    """
 
     def __init__(self, facts: LoopFacts) -> None:
         rows = facts.profile.workers
-        self.count = int(rows["worker"].nunique())
+        start = ["loader", "start"]
+        self.count = int(rows.groupby(start, dropna=False)["worker"].nunique().max()) if len(rows) else 0
+        self.again = starts_again(rows)
+        ready = rows[rows["function"] == STARTING].groupby(start, dropna=False)["seconds"].max()
+        self.starting_seconds = float(ready.sum())
         whole = float(rows["seconds"].sum())
         idle = float(rows.loc[rows["function"] == WAITING, "seconds"].sum())
         self.starting = float(rows.loc[rows["function"] == STARTING, "seconds"].sum()) / whole if whole else 0.0
@@ -300,10 +312,14 @@ class _Workers:
             self.line, self.share = f"{name}:{line}", float(sums.max()) / whole
 
     def restart(self, facts: LoopFacts) -> bool:
-        """Whether what the loop waits for is the start of workers, more than once."""
+        """Whether what the loop waits for is the start of workers, more than once: as many waits as there were starts,
+        and ends of those before, have most of the time. Those for workers that load all the time come again and again
+        too, one for as many batches as there are workers."""
+        if not self.again or self.busy - self.starting >= _BUSY:
+            return False
         waits = facts.each("input", but_first=True)
-        long = waits[waits > 5 * max(float(waits.median()), 1e-4)]
-        return self.count > 0 and len(long) >= 2 and float(long.sum()) >= _MOST * float(waits.sum())
+        long = waits[waits > 5 * max(float(waits.median()), 1e-4)].nlargest(2 * self.again)
+        return len(long) >= 2 and float(long.sum()) >= _MOST * float(waits.sum())
 
 
 def _inner_line(facts: LoopFacts, rows: pd.DataFrame, seconds: float) -> tuple[CodeLine | None, float]:
@@ -338,9 +354,18 @@ def _why(
     if is_outside:
         text = "Make what the loop iterates over cheaper, or move its work into the data set of a `DataLoader`."
         return "", (Cure(text),)
-    if restarts or (work.count and work.starting >= _MOST):
-        keep = Cure("Keep the workers between epochs.", "DataLoader(..., persistent_workers=True)")
-        return "; in some steps the workers are started again", (keep, Cure("Create the loader once, before the loop."))
+    is_start = work.count > 0 and work.starting >= _MOST
+    if restarts or (is_start and work.again):
+        keep = Cure("Keep the workers between epochs.", _KEPT)
+        steps = "some steps" if work.again > 1 else "one step"
+        return f"; in {steps} the workers are started again", (keep, Cure("Create the loader once, before the loop."))
+    if is_start:
+        whose = "worker" if work.count == 1 else f"{work.count} workers"
+        said = f"; starting its {whose} takes {units.seconds_text(work.starting_seconds)}"
+        return said, (
+            Cure("Each loop starts its workers: loop over more batches, or use fewer workers."),
+            Cure("If this code runs again and again, keep them: make the loader once, outside of it.", _KEPT),
+        )
     if work.count and work.busy >= _BUSY:
         said = f"; its {_workers(work.count)} {units.percent(work.busy)} % of the time"
         said += f", most at `{work.line}` in `{work.function}`" if work.line else ""

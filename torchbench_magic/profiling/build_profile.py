@@ -90,7 +90,8 @@ def report(
     assert laid.trace is not None
     loop, sources = recorded_loop(run.marks, body, laid.trace, laid.sources, added, run.between_steps)
     python, doubts_of_python = _python(run, read, whole, texts, body)
-    workers = worker_table(run.workers, lambda file, line: _as_shown(file, line, body.cells))
+    as_shown = lambda file, line: _as_shown(file, line, body.cells)
+    workers = worker_table(run.workers, run.marks.workers, as_shown)
     asked = {code for _, code in run.marks.asked.values()}
     given_up = given_up_before(run.compiled, run.record.codes, asked, laid.frames, laid.ops)
     compilations, graph_breaks = compilation_tables([*run.compiled, *given_up], laid.ops, texts, body.cells)

@@ -180,6 +180,8 @@ MODULE_COLUMNS: dict[str, ColumnType] = {
 
 WORKER_COLUMNS: dict[str, ColumnType] = {
     "worker": _COUNT,  # 0, 1, ... in the order of their process ids
+    "loader": _MAYBE,  # number of its loader; NA: another thread's
+    "start": _MAYBE,  # 0, 1, ...: the loader starts its workers for the first time in this run, the second, ...
     "cell": _MAYBE,
     "line": _MAYBE,  # NA while the worker waits for the loop
     "file": _TEXT,

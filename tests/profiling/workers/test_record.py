@@ -249,6 +249,34 @@ def test_without_workers_there_is_no_table_and_no_sentence() -> None:
     assert "workers" not in [each.kind for each in made.warnings]
 
 
+# ---- starts of workers ------------------------------------------------------------------------------------------
+
+
+TWICE = "for _ in range(2):\n    for b in {}:\n        pass\n"
+ANEW = "DataLoader(items, num_workers=1, batch_size=4)"
+
+
+@pytest.mark.parametrize(
+    ("text", "persistent", "again"),
+    [
+        (LOOP, False, 0),
+        (TWICE.format("loader"), False, 1),
+        (TWICE.format("loader"), True, 0),
+        (TWICE.format(ANEW), False, 1),
+        (f"{LOOP}for b in {ANEW}:\n    pass\n", False, 0),  # training and evaluation
+    ],
+    ids=["one epoch", "two epochs", "kept", "made anew", "two loaders"],
+)
+def test_workers_are_started_again_where_their_loader_has_started_some_before(
+    text: str, persistent: bool, again: int
+) -> None:
+    items = Items()
+    loader = DataLoader(items, num_workers=2, batch_size=4, persistent_workers=persistent)
+    made = profile(text, globals={"loader": loader, "items": items, "DataLoader": DataLoader})
+    assert record.starts_again(made.workers) == again
+    assert made.workers["loader"].notna().all()
+
+
 # ---- the thread that looks ----------------------------------------------------------------------------------------
 
 
@@ -402,13 +430,15 @@ def rows(*found: tuple[str, int | None, float]) -> pd.DataFrame:
     lines = pd.array([line for _, line, _ in found], dtype="Int64")
     cells = pd.array([None if line is None else 7 for line in lines], dtype="Int64")
     seconds = [took for _, _, took in found]
-    return pd.DataFrame({"cell": cells, "line": lines, "file": "a.py", "function": names, "seconds": seconds})
+    columns = {"cell": cells, "line": lines, "file": "a.py", "function": names, "seconds": seconds}
+    return pd.DataFrame({"loader": pd.array([1] * len(found), dtype="Int64"), "start": 0, **columns})
 
 
-def waiting(wall: float, *found: tuple[str, int | None, float]) -> Any:
+def waiting(wall: float, *found: tuple[str, int | None, float], starts: int = 1) -> Any:
     op = {"op": ["enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"], "cpu_time": [1.0]}
     ops = pd.DataFrame({**op, "file": ["a.py"], "line": [3], "cell": [8]})
-    return record.waits_for_workers(ops, rows(*found), wall)
+    every = [rows(*found).assign(start=start) for start in range(starts)]
+    return record.waits_for_workers(ops, pd.concat(every, ignore_index=True), wall)
 
 
 def test_the_share_in_the_words_is_that_of_the_table() -> None:
@@ -417,9 +447,11 @@ def test_the_share_in_the_words_is_that_of_the_table() -> None:
 
 
 def test_the_start_of_workers_is_said_as_such_and_is_no_line_to_make_cheaper() -> None:
-    doubt = waiting(1.2, ("load", 5, 1.0), (worker_loop.STARTING, None, 3.0))
+    found = ("load", 5, 1.0), (worker_loop.STARTING, None, 3.0)
+    doubt = waiting(1.2, *found, starts=2)
     assert "75 % of these workers' time was spent starting them" in doubt.text
     assert "persistent_workers" in doubt.action
+    assert "between epochs" not in waiting(1.2, *found).action
 
 
 def test_a_wait_that_is_a_small_share_of_the_cell_gets_no_advice(monkeypatch: pytest.MonkeyPatch) -> None:

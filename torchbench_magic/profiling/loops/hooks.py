@@ -115,12 +115,16 @@ class TrainingHooks:
         """Iterators of loaders, those that were made before the run too, and the making of one: it starts workers."""
         from torch.utils.data import DataLoader, dataloader
 
-        # assumed of torch 2.13 and newer: all iterators of a DataLoader have the `__next__` of this class
+        # assumed of torch 2.13 and newer: all iterators of a DataLoader have the `__next__` of this class, and those
+        # with workers hold the processes as `_workers`
         iterator = getattr(dataloader, "_BaseDataLoaderIter", None)
+        parallel = getattr(dataloader, "_MultiProcessingDataLoaderIter", None)
         loaders: dict[int, int] = {}  # id of an iterator -> number of its loader
 
         def number_of(made: Any, loader: Any) -> int:
             loaders[id(made)] = number = self.marks.number_of(loader)
+            if parallel is not None and isinstance(made, parallel):
+                self.marks.has_workers(loader, [each.pid for each in made._workers])
             return number
 
         self._replace(DataLoader, "__iter__", lambda was: self._noted(was, INPUT, number_of))

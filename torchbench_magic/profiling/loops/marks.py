@@ -9,6 +9,8 @@ import threading
 import time
 import weakref
 from array import array
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
@@ -97,6 +99,7 @@ class LoopMarks:
         is_full: marks were left out from some moment on.
         optimized_elsewhere, said_elsewhere: steps of optimizers, and steps that the code said, on other threads.
         asked: codes that were called as compiled ones, by what compiles them.
+        workers: process id of each DataLoader worker -> (number of the loader, which of its starts: 0, 1, ...).
     """
 
     def __init__(self) -> None:
@@ -106,6 +109,9 @@ class LoopMarks:
         self.is_full = False
         self.optimized_elsewhere = self.said_elsewhere = 0
         self.asked: dict[int, tuple[Any, CodeType | None]] = {}  # by id of the asker
+        self.workers: dict[int, tuple[int, int]] = {}
+        self._starts: Counter[int] = Counter()  # by number of the loader
+        self._loaders: dict[tuple[int, int], tuple[weakref.ref[Any], int]] = {}  # by data set and place
         self._objects: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._next = 0
 
@@ -157,6 +163,23 @@ class LoopMarks:
         self._next += 1
         self._objects[id(thing)] = (reference, self._next)
         return self._next
+
+    def has_workers(self, loader: Any, pids: Iterable[int]) -> None:
+        """Within the input that began last a loader has begun to give batches by these processes, started for that or
+        kept from before. One that was made anew, for the same data at the same place, is the loader that is gone."""
+        new = [pid for pid in pids if pid not in self.workers]
+        number = self.number_of(loader)
+        if not new or number < 0:
+            return
+        data = self.number_of(getattr(loader, "dataset", None))
+        if data >= 0:
+            key = data, self.record[-2] if self.record else -1
+            known, same = self._loaders.get(key, (None, number))
+            if known is not None and (known() is None or known() is loader):
+                number = same
+            self._loaders[key] = weakref.ref(loader), number
+        self.workers.update(dict.fromkeys(new, (number, self._starts[number])))
+        self._starts[number] += 1
 
 
 # ---- line_samples ----------------------------------------------------------------------------------------------------

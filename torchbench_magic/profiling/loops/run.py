@@ -144,7 +144,7 @@ def profile_of_phases(
         contention=contention_between(run.load.spent) if run.load is not None else None,
         partial=error is not None,
         line_source="none",
-        workers=worker_table(run.workers, shown),
+        workers=worker_table(run.workers, run.marks.workers, shown),
         phases_by_line=parts,
         profiler_time=run.overhead + time.perf_counter() - started,
     )

@@ -62,17 +62,33 @@ class Workers:
         return seconds
 
 
-def worker_table(seconds: WorkerSeconds, shown: Callable[[str, int], tuple[int | None, int]]) -> pd.DataFrame:
-    """`WORKER_COLUMNS`, most time first. ``shown``: (file, line) -> (cell, line as the user sees it)."""
+def worker_table(
+    seconds: WorkerSeconds,
+    started: Mapping[int, tuple[int, int]],
+    shown: Callable[[str, int], tuple[int | None, int]],
+) -> pd.DataFrame:
+    """`WORKER_COLUMNS`, most time first.
+
+    Args:
+        started: process id -> (loader, start), where that was seen.
+        shown: (file, line) -> (cell, line as the user sees it).
+    """
     rows: list[dict[str, Any]] = []
-    for number, (_, places) in enumerate(sorted(seconds.items())):
+    for number, (pid, places) in enumerate(sorted(seconds.items())):
         whole = sum(places.values())
+        loader, start = started.get(pid, (None, None))
         for (file, line, function), took in Counter(places).most_common():
             cell, visible = shown(file, line) if line else (None, 0)
-            row = {"worker": number, "cell": cell, "line": visible or None, "file": file or None, "function": function}
+            place = {"cell": cell, "line": visible or None, "file": file or None, "function": function}
+            row = {"worker": number, "loader": loader, "start": start, **place}
             rows.append({**row, "seconds": took, "share": took / whole if whole else 0.0})
     rows.sort(key=lambda row: -row["seconds"])
     return frame_of(WORKER_COLUMNS, {name: [row[name] for row in rows] for name in WORKER_COLUMNS})
+
+
+def starts_again(workers: pd.DataFrame) -> int:
+    """How often a loader started workers that it had had before in this run, by the table."""
+    return int(workers.groupby("loader")["start"].max().sum())
 
 
 # ---- waiting_for_workers ---------------------------------------------------------------------------------------------
@@ -114,7 +130,9 @@ def waits_for_workers(
         where, at, function = most
         if function == STARTING:
             said += f"; {100 * share:.0f} % of these workers' time was spent starting them."
-            action = "Keep them between epochs (`persistent_workers=True`), or start fewer."
+            action = "Loop over more batches, or start fewer."
+            if starts_again(workers):
+                action = "Keep them between epochs (`persistent_workers=True`), or start fewer."
             return Doubt("workers", said, action, facts | {"share": share})
         cell = work[(work["file"] == where) & (work["line"] == at)].iloc[0]["cell"]
         there = _label(cell, str(where), int(at))
