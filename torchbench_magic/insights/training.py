@@ -371,7 +371,7 @@ def _why(
         said += f", most at `{work.line}` in `{work.function}`" if work.line else ""
         cheaper = f"Make `{work.line}` cheaper{_ONCE}" if work.line else "Load less data."
         code = f"DataLoader(..., num_workers={2 * work.count})"
-        more = Cure("Use more workers, if cores are free.", code)
+        more = Cure(f"Use more workers, if cores are free. {_SHARED_OUT}", code)
         return said, (Cure(cheaper), more)
     if work.count:
         said = f"; its {_workers(work.count)} only {units.percent(work.busy)} % of the time"
