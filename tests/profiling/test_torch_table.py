@@ -13,9 +13,12 @@ torch = pytest.importorskip("torch")
 from torchbench_magic import profile  # noqa: E402
 from torchbench_magic.errors import InputError, OptionError  # noqa: E402
 from torchbench_magic.profiling import recorder as run_module  # noqa: E402
+from torchbench_magic.profiling import torch_table  # noqa: E402
 from torchbench_magic.profiling.call_tree_tables import ops_by_stack  # noqa: E402
 from torchbench_magic.profiling.ops_view import operations  # noqa: E402
 from torchbench_magic.profiling.profile import Profile  # noqa: E402
+
+from tests.torch_versions import has_time_unit  # noqa: E402
 
 from .running import KeptKineto  # noqa: E402
 
@@ -118,11 +121,25 @@ def test_wrong_keys_say_what_there_is(both: tuple[Profile, Any]) -> None:
             ask()
 
 
-def test_time_unit_and_header_are_torchs(both: tuple[Profile, Any]) -> None:
-    table = both[0].table(time_unit="ms", header="a title", row_limit=3)
-    assert table.splitlines()[1] == "a title"
+def test_the_header_is_torchs(both: tuple[Profile, Any]) -> None:
+    assert both[0].table(header="a title", row_limit=3).splitlines()[1] == "a title"
+
+
+@has_time_unit
+def test_the_time_unit_is_torchs(both: tuple[Profile, Any]) -> None:
+    table = both[0].table(time_unit="ms", row_limit=3)
     assert re.search(r"\d\.\d{3}ms", table)
     assert "us " not in table
+
+
+def test_a_time_unit_that_torch_does_not_take_is_refused(
+    both: tuple[Profile, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = torch_table.EventList.table
+    monkeypatch.setattr(torch_table.EventList, "table", lambda self, row_limit, header: theirs(self, row_limit=row_limit))
+    with pytest.raises(OptionError, match="this torch has no time_unit"):
+        both[0].table(time_unit="ms")
+    assert "aten::linear" in both[0].table()
 
 
 def test_stacks_are_counted_in_frames_of_the_tree(both: tuple[Profile, Any]) -> None:

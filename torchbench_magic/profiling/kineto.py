@@ -553,6 +553,7 @@ _RUNTIME = re.compile(r"(cuda|hip|cu)[A-Z]\w*$")
 _TRACERS_OWN = re.compile(
     r"Activity Buffer|Buffer Flush|Lazy Function|Runtime Triggered|Instrumentation|Resource|Command Buffer"
 )
+_INSTANT = ("[memory]", "[OutOfMemory]")
 _CPU = 0
 
 Inputs = tuple[list[Any], list[Any]]
@@ -587,6 +588,8 @@ def _kind(event: Any) -> str:
         return next((kind for start, kind in copied.items() if name.startswith(start)), "kernel")
     if is_annotation:
         return "user_annotation"
+    if name in _INSTANT:
+        return "cpu_instant_event"
     if _RUNTIME.match(name):
         return "cuda_driver" if name[2].isupper() else "cuda_runtime"
     return "overhead" if _TRACERS_OWN.match(name) else "cpu_op"
