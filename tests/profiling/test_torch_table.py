@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.torch_versions import has_time_unit  # noqa: E402
 from torchbench_magic import profile  # noqa: E402
 from torchbench_magic.errors import InputError, OptionError  # noqa: E402
 from torchbench_magic.profiling import recorder as run_module  # noqa: E402
@@ -17,8 +18,6 @@ from torchbench_magic.profiling import torch_table  # noqa: E402
 from torchbench_magic.profiling.call_tree_tables import ops_by_stack  # noqa: E402
 from torchbench_magic.profiling.ops_view import operations  # noqa: E402
 from torchbench_magic.profiling.profile import Profile  # noqa: E402
-
-from tests.torch_versions import has_time_unit  # noqa: E402
 
 from .running import KeptKineto  # noqa: E402
 
@@ -136,7 +135,11 @@ def test_a_time_unit_that_torch_does_not_take_is_refused(
     both: tuple[Profile, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs = torch_table.EventList.table
-    monkeypatch.setattr(torch_table.EventList, "table", lambda self, row_limit, header: theirs(self, row_limit=row_limit))
+
+    def table(self: Any, row_limit: int, header: str | None) -> str:
+        return theirs(self, row_limit=row_limit, header=header)
+
+    monkeypatch.setattr(torch_table.EventList, "table", table)
     with pytest.raises(OptionError, match="this torch has no time_unit"):
         both[0].table(time_unit="ms")
     assert "aten::linear" in both[0].table()

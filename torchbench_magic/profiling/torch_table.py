@@ -44,7 +44,8 @@ def table(
         time_unit: ``s``, ``ms`` or ``us`` for all times; each its own if None. Not with the oldest torch.
 
     Raises:
-        OptionError: an unknown ``sort_by`` or ``time_unit``, one that this torch does not take, or a negative number of frames.
+        OptionError: an unknown ``sort_by`` or ``time_unit``, one that this torch does not take, or a negative number
+            of frames.
         InputError: what is grouped by was not recorded.
     """
     column = sort_column(sort_by)
