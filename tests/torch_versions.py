@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from inspect import signature
 
 import pytest
@@ -10,9 +9,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
-
-if VERSION < (2, 10):  # its compiler starts processes as it is imported, which stay
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 shows_what_graphs_save = pytest.mark.skipif(
     not hasattr(torch._C._autograd.SavedTensor, "data"), reason="this torch does not show what a graph has saved"
