@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchbench_magic.cell_body import Body
 from torchbench_magic.counting.count import Job, _compiled
 from torchbench_magic.errors import BodyError, CountError
+from torchbench_magic.process import settings
 from torchbench_magic.process.code import names_looked_up
 from torchbench_magic.process.send import FOR_TIMING, pack_variables, unpack_variables
 from torchbench_magic.timing.plan import Plan
@@ -134,7 +135,7 @@ def test_a_default_device_is_no_mode_that_is_refused() -> None:
     try:
         assert there(x=1) == {"x": 1}
     finally:
-        torch.set_default_device(None)
+        settings._put_device(None)
 
 
 def test_of_a_tensor_that_a_function_holds_the_function_is_not_blamed() -> None:

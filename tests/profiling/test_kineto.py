@@ -353,6 +353,8 @@ def test_events_of_a_device_are_told_by_their_names() -> None:
     assert kind("mine", cuda, True) == "gpu_user_annotation"
     assert kind("cudaLaunchKernel", 0, False) == kind("hipLaunchKernel", 0, False) == "cuda_runtime"
     assert kind("cuLaunchKernel", 0, False) == "cuda_driver"
+    assert kind("[memory]", 0, False) == kind("[OutOfMemory]", 0, False) == "cpu_instant_event"
+    assert kind("[memory]", 0, True) == "user_annotation"
     assert kind("Activity Buffer Request", 0, False) == "overhead"
     assert kind("aten::mul", 0, False) == kind("custom", 0, False) == "cpu_op"
 
@@ -403,13 +405,18 @@ def test_another_error_of_torchs_is_raised(monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_op_whose_time_torch_could_not_tell_is_left_out(none: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of one in which another thread was as the recording ended."""
 
+    plain = events.event_getters
+
     class Getters:
+        def __init__(self, *given: Any, **named: Any) -> None:
+            self._plain = plain(*given, **named)
+
         def __getattr__(self, name: str) -> Any:
-            return getattr(torch._C._autograd._KinetoEvent, name)
+            return getattr(self._plain, name)
 
         def start_ns(self, event: Any) -> int:
             return none if event.name() == "aten::neg" else int(event.start_ns())
 
-    monkeypatch.setattr(events, "event_getters", lambda *_, **__: Getters())
+    monkeypatch.setattr(events, "event_getters", Getters)
     made = profile("-x; x.exp()", globals={"x": torch.ones(2)})
     assert [*made.ops["op"]] == ["aten::exp"]

@@ -29,6 +29,7 @@ from torchbench_magic import compare, profile
 from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.errors import BodyError, Busy, Interrupted, OptionError
 from torchbench_magic.process.code import compile_body
+from torchbench_magic.profiling import kineto
 from torchbench_magic.profiling.recorder import RecordedRun
 from torchbench_magic.profiling.run import Asked, Outcome, profile_body, profile_body_async
 
@@ -624,18 +625,30 @@ def test_nothing_of_the_profiler_reaches_the_output_and_all_of_the_users_does() 
     assert ended.stdout == ""
 
 
-def test_file_descriptors_are_put_back_when_starting_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_all_is_put_back_when_starting_fails(has_begun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     run("pass\n")
     before = os.stat(2), torch.get_num_threads()
+    start = torch.profiler.profile.start_trace
 
-    def fails(self: object) -> None:
+    def fails(self: torch.profiler.profile) -> None:
+        if has_begun:
+            start(self)
         raise RuntimeError("no")
 
     monkeypatch.setattr(torch.profiler.profile, "start_trace", fails)
-    with pytest.raises(RuntimeError, match="no"):
-        run("pass\n", threads=before[1] + 1)
+    for memory in (False, True):
+        with pytest.raises(RuntimeError, match=r"^no$"):
+            run("pass\n", threads=before[1] + 1, memory=memory)
     assert (os.stat(2).st_ino, torch.get_num_threads()) == (before[0].st_ino, before[1])
     assert sys.gettrace() is None
+    monkeypatch.undo()
+    assert not kineto.torch_profiler_runs()
+    ops = run("torch.ones(3).exp()\n").profile.ops  # up to torch 2.12 one that was prepared makes all others fail
+    assert ops["op"].isin(["aten::exp"]).any()
+    with torch.profiler.profile() as theirs:
+        torch.ones(3).exp()
+    assert "aten::exp" in {event.name for event in theirs.events()}
 
 
 # ---- scripts ----------------------------------------------------------------------------------------------------

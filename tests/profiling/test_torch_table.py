@@ -10,9 +10,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.torch_versions import has_time_unit  # noqa: E402
 from torchbench_magic import profile  # noqa: E402
 from torchbench_magic.errors import InputError, OptionError  # noqa: E402
 from torchbench_magic.profiling import recorder as run_module  # noqa: E402
+from torchbench_magic.profiling import torch_table  # noqa: E402
 from torchbench_magic.profiling.call_tree_tables import ops_by_stack  # noqa: E402
 from torchbench_magic.profiling.ops_view import operations  # noqa: E402
 from torchbench_magic.profiling.profile import Profile  # noqa: E402
@@ -118,11 +120,29 @@ def test_wrong_keys_say_what_there_is(both: tuple[Profile, Any]) -> None:
             ask()
 
 
-def test_time_unit_and_header_are_torchs(both: tuple[Profile, Any]) -> None:
-    table = both[0].table(time_unit="ms", header="a title", row_limit=3)
-    assert table.splitlines()[1] == "a title"
+def test_the_header_is_torchs(both: tuple[Profile, Any]) -> None:
+    assert both[0].table(header="a title", row_limit=3).splitlines()[1] == "a title"
+
+
+@has_time_unit
+def test_the_time_unit_is_torchs(both: tuple[Profile, Any]) -> None:
+    table = both[0].table(time_unit="ms", row_limit=3)
     assert re.search(r"\d\.\d{3}ms", table)
     assert "us " not in table
+
+
+def test_a_time_unit_that_torch_does_not_take_is_refused(
+    both: tuple[Profile, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = torch_table.EventList.table
+
+    def table(self: Any, row_limit: int, header: str | None) -> str:
+        return theirs(self, row_limit=row_limit, header=header)
+
+    monkeypatch.setattr(torch_table.EventList, "table", table)
+    with pytest.raises(OptionError, match="this torch has no time_unit"):
+        both[0].table(time_unit="ms")
+    assert "aten::linear" in both[0].table()
 
 
 def test_stacks_are_counted_in_frames_of_the_tree(both: tuple[Profile, Any]) -> None:

@@ -61,14 +61,16 @@ def nodes_before_gradients(ops: Events, parent: Ints) -> tuple[Ints, Ints]:
 
 COMPILING = "compiling"
 COMPILED_REGION = "Torch-Compiled Region"  # begins torch's name for the range of a compiled frame that runs
-# The compiler's own ranges, which torch records as ops: the whole, and each of its phases by itself.
+# The compiler's own ranges, which torch records as ops: the whole, and each of its phases by itself. Torch 2.8 has no
+# range of the whole, and records phases as any range.
 _WHOLE, _PHASE = "dynamo", "(dynamo_timed)"
 
 
 def gather_compiling(events: Events) -> Events:
     """The events, with all of one compilation as one range. Events of code that compiles nothing stay as they are."""
     is_op = events.is_op
-    marked = events.is_named(lambda name: name == _WHOLE or name.endswith(_PHASE)) & events.is_kind("cpu_op")
+    is_phase = events.is_named(lambda name: name.endswith(_PHASE))
+    marked = events.is_named(_WHOLE.__eq__) & events.is_kind("cpu_op") | is_phase & is_op
     if not marked.any():
         return events
     inside = np.zeros(len(events), dtype=bool)

@@ -180,6 +180,15 @@ def forget_running() -> None:
         profiler._set_is_profiler_enabled(False)
 
 
+def end_warm_up(profiler: Any) -> None:
+    """End the warm-up of a profiler that was prepared and not started, from which up to torch 2.12 only a start leads.
+    Where that fails, each later one says that one is in its warm-up."""
+    with contextlib.suppress(RuntimeError, AttributeError):
+        profiler.profiler._start_trace()
+        profiler.stop_trace()
+    forget_running()
+
+
 def _is_out_of_step(error: RuntimeError) -> bool:
     """Whether torch up to 2.12 says that the profiler it is to stop does not run."""
     return "not running" in str(error)
@@ -460,11 +469,11 @@ class Kineto:
         quiet = contextlib.ExitStack()
         with contextlib.ExitStack() as undone_on_error:
             undone_on_error.enter_context(quiet)
+            undone_on_error.callback(self._undo_start)
             if self._memory:
                 quiet.enter_context(allocator_silenced())
             with profiler_silenced():
                 self._profiler.start_trace()
-            undone_on_error.callback(self._stop_quietly)
             if records_cuda():
                 note_tracer()
             self._mark()
@@ -481,6 +490,19 @@ class Kineto:
                 if not _is_out_of_step(error):
                     raise
                 forget_running()
+
+    def _undo_start(self) -> None:
+        """Stop what a start that failed has left: it runs, or is in its warm-up still, in which up to torch 2.12 it
+        makes each later profiler of the process fail."""
+        with profiler_silenced():
+            try:
+                self._profiler.stop_trace()
+            except RuntimeError as error:
+                if not _is_out_of_step(error):
+                    raise
+                if torch_profiler_runs():  # another one
+                    return
+                end_warm_up(self._profiler)
 
     def stop(self) -> Any:
         """Place the last marker and stop; torch's kineto results, or None where another profiler took them."""
@@ -531,6 +553,7 @@ _RUNTIME = re.compile(r"(cuda|hip|cu)[A-Z]\w*$")
 _TRACERS_OWN = re.compile(
     r"Activity Buffer|Buffer Flush|Lazy Function|Runtime Triggered|Instrumentation|Resource|Command Buffer"
 )
+_INSTANT = ("[memory]", "[OutOfMemory]")
 _CPU = 0
 
 Inputs = tuple[list[Any], list[Any]]
@@ -565,6 +588,8 @@ def _kind(event: Any) -> str:
         return next((kind for start, kind in copied.items() if name.startswith(start)), "kernel")
     if is_annotation:
         return "user_annotation"
+    if name in _INSTANT:
+        return "cpu_instant_event"
     if _RUNTIME.match(name):
         return "cuda_driver" if name[2].isupper() else "cuda_runtime"
     return "overhead" if _TRACERS_OWN.match(name) else "cpu_op"

@@ -5,6 +5,7 @@ Stacks are counted in frames of the call tree (``In[3]:4 in forward``), where to
 
 from __future__ import annotations
 
+from inspect import signature
 from numbers import Integral
 from typing import Any
 
@@ -40,15 +41,18 @@ def table(
         group_by_input_shape: a row per operation and input shapes.
         group_by_stack_n: a row per operation and that many frames above it; 0: not by stack.
         header: a line above the table.
-        time_unit: ``s``, ``ms`` or ``us`` for all times; each its own if None.
+        time_unit: ``s``, ``ms`` or ``us`` for all times; each its own if None. Not with the oldest torch.
 
     Raises:
-        OptionError: an unknown ``sort_by`` or ``time_unit``, or a negative number of frames.
+        OptionError: an unknown ``sort_by`` or ``time_unit``, one that this torch does not take, or a negative number
+            of frames.
         InputError: what is grouped by was not recorded.
     """
     column = sort_column(sort_by)
     if time_unit is not None and time_unit not in _TIME_UNITS:
         raise OptionError(f"time_unit {time_unit!r} is unknown; use s, ms or us")
+    if time_unit is not None and "time_unit" not in signature(EventList.table).parameters:
+        raise OptionError("the table of this torch has no time_unit, that of torch 2.13 has: leave it out")
     if not _is_whole(group_by_stack_n) or group_by_stack_n < 0:
         raise OptionError(f"group_by_stack_n={group_by_stack_n}: give a whole number of at least 0")
     if not _is_whole(row_limit):
@@ -67,7 +71,8 @@ def table(
         profile_memory=profile.options.memory,
         with_flops=profile.options.flops,
     )
-    text = str(events.table(row_limit=row_limit, header=header, time_unit=time_unit))
+    unit_of_all = {} if time_unit is None else {"time_unit": time_unit}
+    text = str(events.table(row_limit=row_limit, header=header, **unit_of_all))
     if not set(devices_of(profile.memory)) <= {"cpu"}:  # .ops adds up several devices
         text = text.replace(" CPU Mem", " All Mem")
     unit = time_unit or next((unit for unit, size in _TIME_UNITS.items() if profile.wall_time >= size), "us")

@@ -394,7 +394,7 @@ def once_more(recorded: RecordedCall, threads: int) -> MoreCalls | None:
     """Call it again with so many threads; None where it cannot be rebuilt or does not run on fresh inputs."""
     import torch
 
-    if torch.get_default_dtype() != torch.float32 or torch.get_default_device().type != "cpu":
+    if torch.get_default_dtype() != torch.float32 or torch.empty(0).device.type != "cpu":
         return None  # the code that makes inputs relies on them
     before = torch.get_num_threads()
     try:
