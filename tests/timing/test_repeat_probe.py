@@ -397,6 +397,13 @@ def test_the_same_work_is_not_accused(setup: str, body: str) -> None:
     assert probed(setup, body)[0].finding is None
 
 
+@pytest.mark.parametrize(("usual", "is_told"), [(0.0, True), (1e-5, True), (1e-3, False)])
+def test_a_first_call_is_held_against_the_timed_ones_where_these_are_known(usual: float, is_told: bool) -> None:
+    setup = "import threading; ready = threading.Event()"
+    found = probed(setup, "clock.wait(0 if ready.is_set() else 5000)\nready.set()", usual=usual)[0].finding
+    assert (found is not None and found.how == "time") is is_told
+
+
 @pytest.mark.parametrize(
     ("usual", "more", "is_told"),
     [(0.0025, "", True), (0.0001, "", False), (0.0025, "x + torch.ones(2)", False)],

@@ -258,7 +258,7 @@ class RecordedCalls:
             sizes = [work.before[k].size for work in later]
             if k in was and was[k].kind == OF_PROCESS and sizes[-1] > sizes[1]:
                 return Finding("part", f"the number of {k} grows with every call, from {sizes[0]:,} to {sizes[-1]:,}")
-        usual = self.usual
+        usual = max(self.usual, self.timed)  # of a short call nothing is left without what the recording took
         if first.imported:
             return None
         ratio, fewer = first.took / max(usual, NOISE), max(work.library for work in later)

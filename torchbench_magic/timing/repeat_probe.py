@@ -223,7 +223,8 @@ class Probe:
     def _judged_last(self, without: Sequence[Any], copied: Callable[[], Callable[[], object]] | None) -> Steps[None]:
         if self.failed is None:
             found = (yield from self._judged()) or (yield from self._by_gradients(without, copied))
-            self.finding = found or (yield from self._by_what_lives()) or self.finding
+            early = self.finding if self.finding is not None and self.finding.how != "time" else None  # see `timed`
+            self.finding = found or (yield from self._by_what_lives()) or early
             clauses = (
                 (yield from self._by_what_is_put_back(self._seen.last.left, copied)),
                 self._seen.grown(self._reach()),
@@ -432,14 +433,15 @@ class Probe:
         last, took = self._seen.last, max(min(work.spent for work in self._seen.works[:-1]), NOISE)
         if len(self._seen.works) < 4 or last.operators or last.spent < LATE * took or last.wall > self.long:
             return None
-        times = [last.spent]
+        times, plain = [last.spent], [last.cpu]
         for _ in range(2):
             reading = yield from self.recorded(is_tried=True)
             call = self._seen.works.pop()
             times.append(call.spent)
+            plain.append(call.cpu)
             if reading == FAILED or times[-1] < LATE * took or self._seen.filled(call):
                 return None
-        if 0 < self._seen.timed < min(times) / BEFORE_LATE:
+        if 0 < self._seen.timed < min(plain) / BEFORE_LATE:
             return None
         cause = self._seen.cause(self._seen.moving or self._seen.settled)
         return Finding("more", f"the last ones took {min(times) / took:.0f} times as long as an early one{cause}")
