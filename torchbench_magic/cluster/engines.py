@@ -24,7 +24,6 @@ from torchbench_magic.process.machine import proc_text
 from torchbench_magic.process.send import Parcel, Purpose, pack_variables
 from torchbench_magic.process.send_modules import looked_up_names
 
-# ---- engines ---------------------------------------------------------------------------------------------------------
 # `Engine`: one process of a cluster, as it was found when a run began.
 
 

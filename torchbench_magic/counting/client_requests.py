@@ -52,7 +52,6 @@ import struct
 import sys
 from collections.abc import Callable
 
-# ---- client_requests -------------------------------------------------------------------------------------------------
 # Valgrind client requests from plain Python, without a compiler.
 #
 # A client request is a sequence of instructions without effect that valgrind recognises (valgrind.h). It is written

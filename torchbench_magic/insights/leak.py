@@ -22,7 +22,6 @@ from torchbench_magic.result_base import CodeLine, Cure, Insight
 
 from .evidence import line_named, places_text
 
-# ---- leak ------------------------------------------------------------------------------------------------------------
 # ``leak``: bytes that grow with each step, and bytes that only a notebook's own books keep; with who holds them.
 
 LEAST_BYTES = 1 << 20

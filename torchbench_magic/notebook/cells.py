@@ -63,7 +63,6 @@ def aligned_text(raw: str, transformed: str) -> str:
     return "".join(line + "\n" for line in placed)
 
 
-# ---- cells -----------------------------------------------------------------------------------------------------------
 # The book of cells: which text the user sees behind a file name, and where in it a magic stands.
 #
 # IPython gives every cell a file name and compiles the transformed text, whose lines can differ from the visible

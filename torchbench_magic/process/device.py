@@ -74,7 +74,6 @@ def wait_for_devices() -> bool:
     return True
 
 
-# ---- device ----------------------------------------------------------------------------------------------------------
 # Which device a run is of, when it is waited for, and time between two events on it.
 #
 # Written for ``torch.accelerator``, not for CUDA alone.

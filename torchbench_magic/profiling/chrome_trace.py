@@ -40,7 +40,6 @@ from .segments import Codes
 from .trace import KINDS, ON_DEVICE, Trace, Track, line_ranges, node_sources
 from .trace_reader import StoredTrace, TraceFile, opened_trace, read_chrome_events
 
-# ---- chrome_trace ----------------------------------------------------------------------------------------------------
 # A profile as a Chrome trace: JSON for Perfetto, and for torch's own readers of such files.
 #
 # Categories and arguments are those that torch's profiler (kineto) writes, so that what reads its files reads these:

@@ -39,7 +39,6 @@ from .schema import (
 )
 from .trace import Source, Trace
 
-# ---- profile ---------------------------------------------------------------------------------------------------------
 # What one profiled run of a cell gave: time and bytes per line and per op.
 
 NOT_ATTRIBUTED = "not attributed"

@@ -43,7 +43,6 @@ from .schema import (
 )
 from .trace import one_after_the_other
 
-# ---- steps -----------------------------------------------------------------------------------------------------------
 # Long jobs: the steps of a body, of which a schedule says which are recorded.
 #
 # Between recorded steps nothing is traced and nothing is profiled. Each cycle of recorded steps is a `RecordedRun` of

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from torchbench_magic.array_types import Ints
 
-# ---- trace -----------------------------------------------------------------------------------------------------------
 # What happened when: the events of one profiled run in compact columns.
 #
 # Everything that shows an order in time (the exported trace, the timeline, the call tree, the idle gaps of a device)

@@ -19,7 +19,6 @@ from .page_data import attribute, mounted, stored
 from .palette import ALARM, GREY, HUES
 from .table import Cell, Column, Row, Table
 
-# ---- html ------------------------------------------------------------------------------------------------------------
 # text/html: a static table that carries every number, and beside it the module that makes it live.
 #
 # Where scripts run (a trusted notebook, a page exported by nbconvert) ``static/table.js`` draws the same document in a

@@ -17,7 +17,6 @@ from torchbench_magic.process.interrupts import interrupts_held, interrupts_let_
 
 from .sweep import MOST_POINTS, LazyPoints, Point, check_size, sweep_points
 
-# ---- fuzzers ---------------------------------------------------------------------------------------------------------
 # torch's fuzzers, repaired, and the points that a fuzzer draws.
 #
 # In torch 2.13 ``FuzzedParameter`` has its check of a distribution the wrong way round: it refuses every dict of

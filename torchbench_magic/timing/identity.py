@@ -21,7 +21,6 @@ from torchbench_magic.process.values_between_runs import changes_of, same_values
 from .comparison import Comparison
 from .samples import Subject
 
-# ---- identity --------------------------------------------------------------------------------------------------------
 # How a stored run is recognised as the same measurement, and how two of them differ.
 #
 # A run's *identity* is (label if given, else the source's id; sub_label, description, env, num_threads, device): what a

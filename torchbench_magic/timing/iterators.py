@@ -20,7 +20,6 @@ from torchbench_magic.process.reach import Found, ReachedObject, own_attributes
 from torchbench_magic.process.static_introspection import asked
 from torchbench_magic.result_base import Doubt
 
-# ---- iterators -------------------------------------------------------------------------------------------------------
 # Is an iterator used up, a file at its end? Nothing is ever taken from the user's object.
 #
 # It is told from the state of the interpreter's own kinds. What one written in Python holds tells nothing.

@@ -44,7 +44,6 @@ from .watched_objects import WatchedObjects
 if TYPE_CHECKING:
     from torchbench_magic.counting.count import Job, LibraryJob
 
-# ---- point_run -------------------------------------------------------------------------------------------------------
 # One point's run: what is mutable while it lasts. `result` freezes it.
 #
 # It times what it is handed, a `TimedCode`, and has no subclasses: what is particular to a language stands

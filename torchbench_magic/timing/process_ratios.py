@@ -16,7 +16,6 @@ from .samples import Blocks, paired_rounds
 from .verdict import Void
 from .voids import IntervalOfRounds
 
-# ---- process_ratios --------------------------------------------------------------------------------------------------
 # The ratio over processes: one value of each, and an interval of their median.
 #
 # Within a process a ratio repeats to a tenth of a per cent, and its interval says so truly. In the next one libraries,

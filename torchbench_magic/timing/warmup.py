@@ -16,7 +16,6 @@ from torchbench_magic.process.output import SINK_CODES
 
 from .blocks import BlockRequest, Steps, Timeable
 
-# ---- warmup ----------------------------------------------------------------------------------------------------------
 # Warm-up, detected and not assumed: a call is warm when neither its time nor its page faults fall any more.
 
 MIN_CALLS, MIN_NS, CHUNK_NS = 3, 10_000_000, 3_000_000

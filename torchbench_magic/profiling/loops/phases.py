@@ -12,7 +12,6 @@ import pandas as pd
 
 from torchbench_magic.profiling.schema import LOOP_COLUMNS, frame_of
 
-# ---- phases ----------------------------------------------------------------------------------------------------------
 # The phases of the steps of a training loop: their table, and what a step is made of.
 #
 # A phase is a call that torch can tell: a loader's next batch, a move to another device, the outermost call of a
