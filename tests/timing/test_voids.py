@@ -111,6 +111,8 @@ def test_one_working_thread_is_judged_where_its_work_alone_is_three_times_the_ti
     assert row["ratio_low"] == pytest.approx(share[1] * b.min() / a.max())
     assert row["ratio_high"] == pytest.approx(b.max() / (share[0] * a.min()))
     assert far.by_ranges == {1: 8}
+    compiling = replace(far, subjects=(far.subjects[0], replace(far.subjects[1], compiled_in_samples=3)))
+    assert verdict(compiling) == "undecided", "nor where some of them compiled"
     assert verdict(made(slow, fast, replace(load, wanted=1.9))) == "undecided", "threads may spin for each other"
     assert verdict(made((near(14e-3, 8), 0.6, 1), (near(12e-3, 8, seed=1), 0.7, 4), load)) == "undecided"
     assert verdict(made(slow, (near(1.2e-3, 4, seed=1), 0.7, 4), load)) == "undecided", "too few rounds"

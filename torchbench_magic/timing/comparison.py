@@ -203,7 +203,7 @@ class Comparison(Storable):
                     pairs[i] = partial(self._over_processes.judged, i, base)
                 else:
                     rounds, one, cores = self._paired(i, base), self.subjects[i], self.cores_of(i)
-                    compiled = one.compiled_in_samples + self.subjects[base].compiled_in_samples
+                    compiled = self._compiled(i, base)
                     pairs[i] = partial(interval_of_rounds, *rounds, one, cores, self.margin, i, compiled=compiled)
         excluded = lambda level: sum(i.low > 0 or i.high < 0 for i in (one(level).interval for one in pairs.values()))
         level = holm_level(excluded, max(self.family, len(pairs)))
@@ -216,9 +216,13 @@ class Comparison(Storable):
         if base is None or void is None or self.is_over_processes(row):
             return found
         ranges = apart_by_work(self._blocks[row], self._blocks[base], self.subjects[row], level)
-        if ranges is not None:
+        if ranges is not None and not self._compiled(row, base):
             return IntervalOfRounds(ranges, found.number, by_ranges=True)
         return IntervalOfRounds(found.interval, found.number, void)
+
+    def _compiled(self, row: int, base: int) -> int:
+        """Compilations among the samples of either."""
+        return self.subjects[row].compiled_in_samples + self.subjects[base].compiled_in_samples
 
     def _paired(self, row: int, base: int) -> tuple[Floats, tuple[Floats, Floats]]:
         """Of each round in which both rows took part, the log ratio with the effect of the order taken out, and the
