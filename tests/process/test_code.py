@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import random
+import sys
 import traceback
 from typing import Any
 
 import pytest
+import torch
 
 from torchbench_magic.cell_body import Body
-from torchbench_magic.process.code import compile_body, completed, copied_tree, parse_body
+from torchbench_magic.process.code import (
+    BoundNames,
+    compile_body,
+    compile_loop,
+    completed,
+    copied_tree,
+    counters,
+    parse_body,
+)
 
 # ==== body ============================================================================================================
 # A body is compiled with the lines and the file name that the user sees.
@@ -121,3 +132,83 @@ def test_what_suspends_is_closed_and_refused() -> None:
     with pytest.raises(RuntimeError, match="awaits"):
         completed(waits())
     assert ended
+
+
+# ==== counters ========================================================================================================
+# Numbers that a body counts in and branches on go on from call to call; all other names are put back.
+
+n, on, best = 0, True, 1.5
+
+
+def every(k: int, at: int = 4) -> str:
+    last = k % at == 0
+    return "step" if last else ""
+
+
+def through(k: int) -> str:
+    return every(k)
+
+
+def always(k: int) -> int:
+    return k + 1
+
+
+class Trainer:
+    def micro(self, i: int) -> None:
+        if i % 16 == 0:
+            self.done = i
+
+
+class Net(torch.nn.Module):
+    @torch.no_grad()
+    def forward(self, i: int) -> None:
+        self.trained = i if i > 4 else 0
+
+
+trainer, net, here = Trainer(), Net(), sys.modules[__name__]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("n += 1\nif n % 4 == 0: print()", {"n"}),
+        ("n = (n + 1) % len('abcd')\nprint() if not n else None", {"n"}),
+        ("n += 1\nif n == 4:\n    n = 0", {"n"}),
+        ("n += 1\nlast = n == 4\nfirst = last\nfirst and print()", {"n"}),
+        ("for x in 'ab':\n    n += 1\n    match n:\n        case 4: print()", {"n"}),
+        ("if on: print()\non = not on", {"on"}),
+        ("n += 1\nevery(n)", {"n"}),
+        ("n += 1\nthrough(k=n)", {"n"}),
+        ("n += 1\ntrainer.micro(n)", {"n"}),
+        ("n += 1\nhere.every(n)", {"n"}),
+        ("n += 1\nnet(n)", {"n"}),
+        ("n += 1\ntrainer.other(n), random.randint(0, n)", set()),  # of a library
+        ("n += 1\nevery(3, 5), always(n), range(n)", set()),
+        ("n += 1\nprint(n)", set()),  # decides nothing
+        ("while n < 9: n += 1", set()),  # ends it
+        ("n = n * 3\nif n > 5: print()", set()),  # grows without end
+        ("n = always(n)\nif n > 5: print()", set()),
+        ("n, x = n + 1, 2\nif n > 5: print()", set()),
+        ("n = 1\nif n > 5: print()", set()),  # begins with it
+        ("if best > 1: best = 1.0", set()),
+        ("every += 1\nif every: print()", set()),  # no number
+        ("m += 1\nif m: print()", set()),  # not there
+    ],
+)
+def test_counters_are_numbers_that_are_added_to_and_branched_on(text: str, expected: set[str]) -> None:
+    tree = ast.parse(text)
+    assert counters(tree, BoundNames(tree).reset, {**globals(), "random": random}) == expected
+
+
+def test_a_counter_goes_on_through_the_blocks_of_all_replicas_and_everything_else_is_put_back() -> None:
+    seen: list[tuple[int, int]] = []
+    names = {"seen": seen, "i": 5, "j": 5}
+    text = Body("i += 1\nj += 1\nif i % 4 == 0: seen.append((i, j))")
+    ready = (lambda: 0, lambda: 0, lambda: None)
+    for goes_on, expected in ((True, [(8, 6), (12, 6)]), (False, [])):
+        loop = compile_loop(text, names, replicas=2, goes_on=goes_on)
+        loop.replicas[0](range(4), *ready, loop.kept)
+        loop.empty(range(4), *ready, loop.kept)
+        loop.replicas[1](range(3), *ready, loop.kept)
+        assert (seen, names["i"], loop.kept["i"]) == (expected, 5, 12 if goes_on else 5)
+        seen.clear()

@@ -566,19 +566,24 @@ PUT_BACK = [
         "if cache is None:\n    clock.work(5000)\n    cache = 1\nclock.work(10)",
         "`cache` put back before each call: 5.01 ms a call, and 10.0 µs one that goes on from what it leaves",
     ),
-    ("i = 0", "clock.work(100 if i % 2 else 900)\ni += 1", "`i` put back before each call: 900 µs a call, and 100 µs"),
+    (
+        "i, j = 900, 100",
+        "clock.work(i)\ni, j = j, i",
+        "`i` and `j` put back before each call: 900 µs a call, and 100 µs",
+    ),
     ("n = 3", "clock.work(100 * n)\nn = n * n", "300 µs a call, and 900 µs one that goes on"),
     (
-        "i = 0",
-        "i += 1\nif i % 4 == 0:\n    for _ in range(30): x + 1",
+        "t = ''",
+        "t += 'a'\nif len(t) % 4 == 0:\n    for _ in range(30): x + 1",
         "ran 31 times in a call that goes on from others and not in timed ones",
     ),
     (
-        "i = 3",
-        "i += 1\nif i % 4 == 0:\n    for _ in range(30): x + 1",
+        "t = 'aaa'",
+        "t += 'a'\nif len(t) % 4 == 0:\n    for _ in range(30): x + 1",
         "ran 31 times in timed ones and not in a call that goes on from others",
     ),
-    ("i = 0", "i += 1\nif i % 40 == 0:\n    for _ in range(30): x + 1", None),  # not in so many
+    ("t = ''", "t += 'a'\nif len(t) % 40 == 0:\n    for _ in range(30): x + 1", None),  # not in so many
+    ("i = 0", "i += 1\nif i % 4 == 0:\n    for _ in range(30): x + 1", None),  # counts calls, and goes on
     ("i = 0", "clock.work(100)\ni += 1", None),
     ("i = 0", "i = 5\nclock.work(100 * i)", None),  # not read
     ("xs = (1,)", "clock.work(100 * xs[0])\nxs = ()", None),  # raises from what it leaves

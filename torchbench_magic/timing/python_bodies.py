@@ -8,6 +8,7 @@ import dis
 import gc
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import replace
 from functools import cache, reduce
 from itertools import chain
 from types import CodeType, FunctionType
@@ -120,8 +121,8 @@ class PythonBodies:
         starts = {name: variant.before for name, variant in task.variants.items() if variant.before is not None}
         probes = []
         many = task.plan.number not in (None, 1)  # in a block the calls go on from each other
-        for name, body in task.bodies.items():
-            code = self._block(name, body, with_value_kept)
+        for (name, body), block in zip(task.bodies.items(), blocks, strict=True):
+            code = replace(self._block(name, body, with_value_kept), kept=block.kept)  # counters go on through both
             probes.append(
                 Probe(
                     _Started(code, starts[name]) if name in starts else code,
@@ -149,7 +150,8 @@ class PythonBodies:
         transform = (lambda tree: reduce(lambda so_far, each: each(so_far), transforms, tree)) if transforms else None
         own = self.names if variant is None or variant.names is None else variant.names
         within = variant.within if variant is not None else None
-        return compile_block(body, own, flags=task.flags, transform_ast=transform, within=within)
+        goes_on = not task.plan.restore
+        return compile_block(body, own, flags=task.flags, transform_ast=transform, within=within, goes_on=goes_on)
 
     def _tree(self, body: Body) -> ast.Module:
         return parse_body(body, flags=self.task.flags, transform_ast=self.task.transform_ast)

@@ -384,7 +384,8 @@ class Probe:
     @property
     def _names(self) -> dict[str, Any]:
         """Names that are put back before each call and read by it, with what they are put back to."""
-        return {name: self._code.kept[name] for name in self._code.inputs if name in self._code.kept}
+        kept = self._code.kept
+        return {name: kept[name] for name in self._code.inputs - self._code.counters if name in kept}
 
     def _by_names(self, left: dict[str, Any]) -> Steps[Finding | None]:
         """Whether a call that went on from what the one before bound its names to would take another time."""
