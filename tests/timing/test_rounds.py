@@ -13,6 +13,7 @@ from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import OptionError
 from torchbench_magic.timing.intervals import ALPHA, rounds_for_an_interval, rounds_for_ranges
 from torchbench_magic.timing.plan import Plan
+from torchbench_magic.timing.rounds import share_of_others
 from torchbench_magic.timing.run import compare_bodies
 from torchbench_magic.timing.samples import Blocks, Clock, Subject
 from torchbench_magic.timing.task import Task
@@ -73,6 +74,48 @@ def test_a_number_of_calls_that_was_asked_for_is_kept() -> None:
     result = timed(clock, BODIES, names={"work": slow_until(clock, 14, 200)}, number=2, repeat=20)
     assert result.frame["number_per_run"].tolist() == [2, 2]
     assert result.frame["samples"].tolist() == [20, 20]
+
+
+@pytest.mark.parametrize(
+    ("every", "cheap", "dear"),
+    [(8, 100, 1000), (16, 100, 200), (16, 100, 60), (32, 10, 100), (3, 100, 100), (100, 100, 3000), (4, 5000, 5000)],
+)
+def test_where_a_counter_decides_what_a_call_does_blocks_have_their_share_of_each_kind(
+    every: int, cheap: float, dear: float
+) -> None:
+    nth = f"n += 1\nclock.work({cheap + dear} if n % {every} == 0 else {cheap})"
+    result = timed(FakeClock(), {"all": f"clock.work({cheap + dear})", "nth": nth}, names={"n": 0}, min_run_time=0.2)
+    (_, ratio), right = result.frame["ratio"], (cheap + dear / every) / (cheap + dear)
+    assert ratio == pytest.approx(right, rel=0.025)
+    assert result.frame["verdict"][1] == "faster"
+    assert not result.warnings
+
+
+def test_code_whose_calls_do_other_work_at_random_has_longer_blocks_too() -> None:
+    names = {"draw": random.Random(1).random}
+    bodies = {"all": "clock.work(500)", "some": "clock.work(500 if draw() < 0.1 else 50)"}
+    result = timed(FakeClock(), bodies, names=names, min_run_time=0.2)
+    assert result.frame["ratio"][1] == pytest.approx(95 / 500, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("wall", "cpu", "counts", "share"),
+    [
+        ([1, 1, 3, 1] * 4, [1, 1, 3, 1] * 4, False, 0.25),
+        ([1, 1, 3, 1] * 4, [1, 1, 1, 1] * 4, False, 0.0),  # held up by others
+        ([1, 1, 1.5, 1] * 4, [1, 1, 1.5, 1] * 4, False, 0.0),
+        ([1, 1, 1.5, 1] * 4, [1, 1, 1.5, 1] * 4, True, 0.25),
+        ([3, 3, 1, 3] * 4, [3, 3, 1, 3] * 4, False, 0.25),
+        ([1, 1, 1.02, 1] * 4, [1, 1, 1.02, 1] * 4, True, 0.0),
+        ([1, 1, 1, 5] + [1] * 12, [1, 1, 1, 5] + [1] * 12, True, 0.0),  # once
+        ([1] * 5 + [4] * 6 + [16] * 5, [1] * 5 + [4] * 6 + [16] * 5, True, 0.0),  # grows
+    ],
+)
+def test_blocks_are_of_two_kinds_by_both_clocks_again_and_again(
+    wall: list[float], cpu: list[float], counts: bool, share: float
+) -> None:
+    found = share_of_others(np.array(wall), np.array(cpu), np.ones(len(wall), int), counts=counts)
+    assert found == share
 
 
 def wakes(clock: FakeClock, us: float) -> Callable[[str], None]:

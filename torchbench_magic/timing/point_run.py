@@ -240,7 +240,8 @@ class PointRun:
             calls = 1 if single else plan.number or planned_calls(target, warm.call_ns)
             spent = float(self.clocks.wall() - began)
             to_take = 0.0 if single or plan.number else target
-            entries.append(Entry(key, block, warm.call_ns, calls, fixed, loop, to_take, spent_ns=spent))
+            counts = name in self.probes and self.probes[name].counts
+            entries.append(Entry(key, block, warm.call_ns, calls, fixed, loop, to_take, counts=counts, spent_ns=spent))
             known = {"group": group, "num_threads": threads, "device": self.wait.device, "warmup_calls": warm.calls}
             known |= {"first_call": first[index] / 1e9, "loop_overhead": loop[0] / 1e9}
             known |= self.compiler.prepared(mark, index, is_first=not group)
@@ -332,6 +333,8 @@ class PointRun:
             self._begin_again(i)
         elif self.rounds[i].is_asleep and self._is_held_up(i):
             self._begin_again(i, held_up=True)
+        elif self.rounds[i].wanted_ns and not self._is_held_up(i):
+            self._begin_again(i, block_ns=self.rounds[i].wanted_ns)
         elif self.rounds[i].done or now - self._looked_ns >= LOOK_NS:
             self._looked_ns = now
             if self.isolation is not None and self.isolation.look():
@@ -354,16 +357,18 @@ class PointRun:
         subject = self.subjects[self.rounds[i].entries[0].measurement]
         return seen.wanted > SEVERAL and are_held_up(replace(subject, contention=seen), self.environment.usable_cores)
 
-    def _begin_again(self, i: int, *, held_up: bool = False) -> None:
+    def _begin_again(self, i: int, *, held_up: bool = False, block_ns: float = 0.0) -> None:
         """Drop the samples of this thread count: some of them were taken with other settings than is said of them, or
-        in blocks of other sizes than their speeds ask for, or measured how soon threads wake up."""
+        in blocks of other sizes than their speeds ask for, or measured how soon threads wake up; or blocks are to be
+        longer."""
         former = self.rounds[i]
         former.done = True
+        for entry in former.entries:
+            entry.target_ns = max(entry.target_ns, block_ns) if entry.target_ns else 0.0
         self._other_calls += self._calls_of(former.entries)
         self.samples.drop({e.measurement for e in former.entries})
-        anew = [
-            e.again(former.other_speeds.get(e.measurement, e.seen_ns if held_up else e.call_ns)) for e in former.entries
-        ]
+        known = former.mean_ns if block_ns else former.other_speeds
+        anew = [e.again(known.get(e.measurement, e.seen_ns if held_up else e.call_ns)) for e in former.entries]
         if former.other_speeds or held_up:  # a few rounds of it, which the user has waited for as for the warm-up
             for entry, old in zip(anew, former.entries, strict=True):
                 entry.spent_ns = old.spent_ns

@@ -126,6 +126,14 @@ class RecordedCalls:
         return [k for k, n in apart.items() if n in (sorted(n), sorted(n, reverse=True))]
 
     @property
+    def moved_first(self) -> list[str]:
+        """Labels of numbers, and of how much something holds, that go one way with the first calls."""
+        states = [self.by_setup, *(work.before for work in self.later)]
+        seen = {k: [extent(state[k]) for state in states if k in state] for k in self.by_setup}
+        moved = {k: [n for n in each if n is not None] for k, each in seen.items() if len(each) == len(states) > 2}
+        return [k for k, n in moved.items() if len({*n}) == len(states) and n in (sorted(n), sorted(n)[::-1])]
+
+    @property
     def changed(self) -> list[str]:
         """Labels of tensors and arrays that hold other values than setup's before the last call, where an earlier call
         took another time: values that differ are no sign by themselves."""

@@ -149,6 +149,14 @@ class Probe:
         """Whether a plain call compiles, or runs what was compiled."""
         return any(work.is_compiled for work in self._seen.works)
 
+    @property
+    def counts(self) -> bool:
+        """Whether the code counts its calls, in a name that goes on or in what it changes: some may do other work."""
+        if self._code.counters or not (moved := self._seen.moved_first):
+            return bool(self._code.counters)
+        now = self._reach()
+        return any(label in now and now[label].is_own for label in moved)
+
     def forget(self) -> None:
         """Let go of what is held of the code's."""
         self._kept, self._random, self._seen.by_setup = Kept({}), [], {}

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from torchbench_magic.array_types import Floats, Ints
+
 from .blocks import BlockRequest, Steps, Timeable
 from .intervals import (
     ALPHA,
@@ -66,6 +68,14 @@ slow spell does not make it again; there are as many plans as numbers here and o
 TOO_SHORT, TOO_LONG = 2.0, 4.0
 """Times a block may be shorter and longer than it was to be. Rounding to whole calls alone makes it up to 1.5 times
 shorter; a long one costs nothing but more interruptions, and a busy machine has them."""
+OTHER, OTHER_BY_COUNT, MATTERS, RAREST = 2.0, 1.15, 0.02, 0.02
+"""Times as long, or as short, as the median block, from which on a block is of another kind; the same of code that is
+known to count its calls; share of the median by which the mean is apart where that matters; share of the blocks that
+are of the rarer kind."""
+OF_EACH, LEAST_OF_EACH, LONG_BLOCK_NS = 16, 8, 500_000_000
+"""Calls of the rarer kind that a block is to have, and the fewest, for which it may become longer. A block of few calls
+has one of them or none, whatever their share, and the median is that of the more frequent block: a step of an optimizer
+in every 16th call made 2.29 times 2.48."""
 EMPTY_BLOCKS = 31
 """The last empty blocks whose median is taken from a block that something ran before."""
 CLEARLY_ALIKE = 1.1
@@ -92,6 +102,7 @@ class Entry:
         rounds_wanted: rounds of a one-look interval, fixed before the first sample.
         empty_ns: of the last empty blocks of one call, each right before one that is timed.
         rounds_needed: the fewest that give an interval.
+        counts: its calls are known to count: what a few of them do may be another thing than the rest.
         min_ns, max_ns: bounds of ``spent_ns``.
         stretched_max_ns: the bound in place of ``max_ns`` until it has had the rounds that it needs.
         spent_ns: wall time that its user has waited for it: its warm-up, its blocks with what is around them (priming,
@@ -108,6 +119,7 @@ class Entry:
     look: Look = "anytime"
     rounds_wanted: int = 0
     rounds_needed: int = 0
+    counts: bool = False
     min_ns: float = 0.0
     max_ns: float = 0.0
     stretched_max_ns: float = 0.0
@@ -154,7 +166,8 @@ class Entry:
     def again(self, call_ns: float) -> Entry:
         """The same alternative before its first sample, planned by another call time."""
         calls = planned_calls(self.target_ns, call_ns) if self.target_ns else self.calls
-        return Entry(self.measurement, self.block, call_ns, calls, self.fixed_ns, self.loop_ns, self.target_ns)
+        planned = (self.measurement, self.block, call_ns, calls, self.fixed_ns, self.loop_ns, self.target_ns)
+        return Entry(*planned, counts=self.counts)
 
 
 def planned_calls(target_ns: float, call_ns: float) -> int:
@@ -211,6 +224,28 @@ def is_misplanned(entries: Sequence[Entry], call_ns: Mapping[int, float]) -> boo
         for i, (one, ns) in enumerate(sized)
         for other, other_ns in sized[:i]
     )
+
+
+def share_of_others(wall: Floats, cpu: Floats, calls: Ints, *, counts: bool = False) -> float:
+    """Share of the blocks that are of the rarer of two kinds, as those with a step that every 16th call takes; 0 where
+    they are of one kind, or the mean is the median. By both clocks: where others hold it up, a block takes longer by
+    one.
+
+    Args:
+        wall, cpu: seconds of each block.
+        calls: in each.
+        counts: the code counts its calls.
+    """
+    times, most = OTHER_BY_COUNT if counts else OTHER, 0.0
+    ratios = [taken / calls / max(float(np.median(taken / calls)), 1e-10) for taken in (wall, cpu)]
+    if abs(ratios[0] @ calls / calls.sum() - 1) < MATTERS:
+        return most
+    low, high = np.minimum(*ratios), np.maximum(*ratios)
+    for other in (low > times, high < 1 / times):
+        halves = [part.sum() for part in np.array_split(other, 2)]  # of what grows, one has the short, one the long
+        if min(halves) > (not counts) and other.mean() > RAREST:
+            most = max(most, float(other.mean()))
+    return most
 
 
 # ---- rounds ----------------------------------------------------------------------------------------------------------
@@ -294,6 +329,8 @@ class Rounds:
 
     Attributes:
         replanned: how many times these alternatives were planned before.
+        wanted_ns: what a block should take, where calls take turns and blocks are too short to have some of each kind;
+            mean_ns, a call of each measurement then.
         other_speeds: nanoseconds of a call, by measurement, where the rounds took others than were planned with: they
             are done then, and are to be made anew.
     """
@@ -321,6 +358,7 @@ class Rounds:
         self.started_ns: int | None = None
         self.ended_ns = 0
         self.other_speeds: dict[int, float] = {}
+        self.wanted_ns, self.mean_ns = 0.0, dict[int, float]()
         for entry in filter(is_woken, entries) if self.held_up else ():
             entry.calls = max(entry.calls, WOKEN_CALLS)
         size_alike(entries, self.base)
@@ -401,6 +439,7 @@ class Rounds:
             self.ended_ns = self.wall()
             self._check_plan()
             self._judge()
+            self._check_kinds()
             between()
             now = self.wall()
             rest = max(0.0, (now - last) - (self.time_ns - known))
@@ -550,6 +589,26 @@ class Rounds:
         found = {row: max(float(np.median(ns)), 0.1) for row, ns in seen.items() if len(ns) >= CHECKED[0]}
         if is_misplanned(self.entries, found):
             self.other_speeds, self.done = found, True
+
+    def _check_kinds(self) -> None:
+        """Look whether blocks are too short for calls that take turns, where plans are looked at and in the end."""
+        self.wanted_ns, self.mean_ns = 0.0, {}
+        if self.other_speeds or self.time_ns > sum(e.max_ns for e in self.entries) / 2:
+            return
+        if not self.done and self.count not in CHECKED:
+            return
+        rows = self.samples
+        measurement, wall, cpu, calls = map(np.array, (rows.measurement, rows.wall, rows.cpu, rows.number))
+        for entry in (e for e in self.entries if e.target_ns):
+            own = measurement == entry.measurement
+            share = share_of_others(wall[own], cpu[own], calls[own], counts=entry.counts)
+            self.mean_ns[entry.measurement] = mean = max(float(wall[own].sum() / calls[own].sum()), 0.1)
+            once_ns = mean * calls[own].mean() / share if share else math.inf
+            longest = entry.max_ns / FEW_ROUNDS, min(LONG_BLOCK_NS, entry.stretched_max_ns / FEW_ROUNDS)
+            blocks = zip((OF_EACH * once_ns, LEAST_OF_EACH * once_ns), longest, strict=True)
+            wanted = next((block_ns for block_ns, most in blocks if block_ns <= most), 0.0)
+            if wanted > OTHER * mean * entry.calls:
+                self.wanted_ns = max(self.wanted_ns, wanted)
 
     @property
     def is_asleep(self) -> bool:
