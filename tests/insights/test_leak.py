@@ -105,6 +105,14 @@ def test_steps_that_are_recorded_are_enough() -> None:
     assert cell.holder in said.text
 
 
+@shows_what_graphs_save
+@pytest.mark.parametrize("name", ["losses added up in one line", "layers made in one line"])
+def test_a_loop_in_one_line_is_known_by_what_each_turn_allocates(name: str) -> None:
+    cell = next(each for each in (*LEAKING, *HEALTHY) if each.name == name)
+    said = leaks_said(profile_in_shell(cell))
+    assert ["keeps more with each turn of the loop in it: " in each.text for each in said] == [True] * bool(cell.holder)
+
+
 @pytest.mark.slow
 def test_a_stored_profile_says_the_same(tmp_path: Path) -> None:
     profile = profile_in_shell(LEAKING[0])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torchbench_magic import units
 from torchbench_magic.profiling.memory.allocations import peak_of
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.profiling.statements import parsed_text, place_in
+from torchbench_magic.profiling.statements import StatementPlace, parsed_text, place_in
 from torchbench_magic.profiling.steps import highest_cycle
 from torchbench_magic.profiling.trace import Trace
 from torchbench_magic.result_base import CodeLine, Cure, Insight
@@ -118,6 +118,8 @@ def _chains(rows: Iterable[dict[Any, Any]]) -> dict[str, dict[Any, Any]]:
 def _is_on_purpose(profile: Profile, held: _Held) -> bool:
     if held.limit is not None and held.kind != "cache":
         return True
+    if not held.runs and not held.through_graph and held.kind not in _EMPTIED:
+        return True  # a statement with a loop in it may make what is kept: the layers of a model
     if held.blocks < FEWEST_RUNS and not held.through_graph:
         return True  # one tensor that the code makes longer
     if held.kind not in _EMPTIED:
@@ -135,8 +137,9 @@ def _is_on_purpose(profile: Profile, held: _Held) -> bool:
 
 def _of_growth(profile: Profile, held: _Held) -> Insight:
     places = tuple(sorted(held.lines, key=lambda line: -held.lines[line]))
-    whole, each = units.bytes_text(held.nbytes), units.bytes_text(held.nbytes / held.runs)
-    text = f"{places_text(places)} keep{'s' if len(places) == 1 else ''} {each} more with each of {held.runs} runs"
+    whole, keeps = units.bytes_text(held.nbytes), f"keep{'s' if len(places) == 1 else ''}"
+    each = f"{units.bytes_text(held.nbytes / held.runs)} more with each of {held.runs} runs" if held.runs else ""
+    text = f"{places_text(places)} {keeps} {each or 'more with each turn of the loop in it'}"
     if held.says:
         text += f": {held.says} holds {whole} at the end"
         if held.through_graph and held.kind != "graph":
@@ -146,8 +149,7 @@ def _of_growth(profile: Profile, held: _Held) -> Insight:
         text += f", {whole} at the end; {_no_holder(profile)}."
     evidence: dict[str, object] = {
         "bytes_kept": held.nbytes,
-        "bytes_per_run": held.nbytes / held.runs,
-        "runs": held.runs,
+        **({"bytes_per_run": held.nbytes / held.runs, "runs": held.runs} if held.runs else {}),
         "blocks": held.blocks,
         "held_by": held.says.replace("`", "") or "not found",
         "kind_of_holder": held.kind or "not found",
@@ -168,8 +170,7 @@ def _is_cut(profile: Profile) -> bool:
 def _cures(held: _Held) -> tuple[Cure, ...]:
     numbers = Cure("Accumulate numbers, not tensors with their graph: `.item()`, or `.detach()` to stay on the device.")
     if held.kind == "graph":
-        example = f"{held.name} += loss.item()" if held.name.isidentifier() else None
-        return (Cure(numbers.text, example),)
+        return (Cure(numbers.text, f"{held.name} = {held.name}.detach()" if held.name else None),)
     ends = {
         "cache": Cure("Give the cache a limit (`lru_cache(maxsize=8)`), or empty it: `cache_clear()`."),
         "hook": Cure(
@@ -245,7 +246,7 @@ class GrowingLine:
 
     Attributes:
         where: the line that allocates them.
-        runs: of the line that repeats it.
+        runs: of the line that repeats it; 0 of a line that is a loop by itself, whose turns nobody counts.
         blocks: numbers of those that are alive at the end.
         bytes_of: bytes of each of them.
     """
@@ -269,10 +270,12 @@ def growing_lines(profile: Profile) -> Iterator[GrowingLine]:
     for key, kept in left.groupby(["device", "source_id", "line", "thread"], sort=False):
         device, source_id, line, thread = key
         repeating = _repeating(trace, (str(source_id), int(line), int(thread)))
+        mine = made[(made["device"] == device) & (made["source_id"] == source_id) & (made["line"] == line)]
         moments = _moments_of_runs(trace, repeating)
+        if moments is None and len(mine) >= _MANY_RUNS and _is_loop(place_in(profile.sources.get(source_id), line)):
+            moments, repeating = np.sort(mine["time"].to_numpy(np.float64)), -1
         if moments is None:
             continue
-        mine = made[(made["device"] == device) & (made["source_id"] == source_id) & (made["line"] == line)]
         if _rises(known[known["block"].isin(mine.loc[mine["thread"] == thread, "block"])], moments):
             blocks, sizes = kept["block"].astype("int64").tolist(), kept["change"].astype("int64").tolist()
             where = line_named(profile, str(source_id), int(line))
@@ -299,6 +302,13 @@ def _repeating(trace: Trace, key: _Key) -> int:
     return repeating
 
 
+def _is_loop(place: StatementPlace | None) -> bool:
+    """Whether a line holds all of a loop: `for x in xs: total += f(x)`, `sum(f(x) for x in xs)`."""
+    nodes = (node for each in (place.statements if place is not None else ()) for node in ast.walk(each))
+    loops = (n for n in nodes if isinstance(n, (ast.For, ast.While, ast.GeneratorExp, ast.ListComp, ast.DictComp)))
+    return any(n.lineno == n.end_lineno for n in loops)
+
+
 def _moments_of_runs(trace: Trace, node: int) -> NDArray[np.float64] | None:
     """Seconds at which the line of a node ran; None for -1, and where that was not often enough."""
     if node < 0:
@@ -315,6 +325,8 @@ def _moments_of_runs(trace: Trace, node: int) -> NDArray[np.float64] | None:
 def _runs(profile: Profile, trace: Trace, node: int) -> int:
     """How often the line of a node ran; of the head of a loop at the top the iterations: it runs once more to end."""
     nodes = trace.nodes
+    if node < 0:
+        return 0
     place = place_in(profile.sources.get(trace.sources[int(nodes["source"].iloc[node])]), int(nodes["line"].iloc[node]))
     calls = int(nodes["calls"].iloc[node])
     if place is None or place.repeated_by is not None:

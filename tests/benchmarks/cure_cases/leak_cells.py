@@ -72,6 +72,8 @@ LEAKING = (
     LeakCell("losses added up with their graph", (NET, BATCH, "total = 0"),
              "for i in range(20):\n    loss = net(x).square().mean()\n    total += loss",
              "the autograd graph of `total`", "graph", 3),
+    LeakCell("losses added up in one line", (NET, BATCH, "total = 0"),
+             "for i in range(20): total = total + net(x).square().mean()", "the autograd graph of `total`", "graph", 2),
     LeakCell("a dict on a module", (NET, BATCH, "net.seen = {}"),
              "with torch.no_grad():\n    for i in range(20):\n        net.seen[i] = net(x)",
              "the dict `net.seen`", "dict", 4),
@@ -115,6 +117,8 @@ LEAKING = (
 )  # fmt: skip
 
 HEALTHY = (
+    LeakCell("layers made in one line", (), "net = torch.nn.Sequential(*[torch.nn.Linear(99, 99) for _ in range(40)])"),
+    LeakCell("a loss that is no sum, in one line", (NET, BATCH), "for i in range(20): loss = net(x).square().mean()"),
     LeakCell("losses as numbers", (NET, BATCH, "opt = torch.optim.SGD(net.parameters(), lr=0.1); losses = []"),
              TRAIN + "\n    losses.append(loss.item())"),
     LeakCell("the optimizer's state of the first step",
