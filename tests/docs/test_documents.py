@@ -70,7 +70,10 @@ def texts_of_the_code() -> Iterator[str]:
         yield script.read_text(encoding="utf-8")
 
 
-OF_OTHERS = ("Cell magic", "Error displaying widget", "KeyboardInterrupt below", "tables without sort")
+OF_OTHERS = (
+    *("Cell magic", "Line magic", "NameError for", "KeyboardInterrupt below"),
+    *("Error displaying widget", "tables without sort"),
+)
 
 
 def messages() -> list[str]:

@@ -440,6 +440,7 @@ def test_an_interrupt_before_the_first_sample_says_what_had_run(calls: int, said
     [
         ("", BodyError, "nothing to time"),
         ("# only a comment", BodyError, "nothing to time"),
+        ("'walk(10)'", BodyError, "the statement is a text, which runs nothing"),
         ("from math import *", BodyError, "setup"),
         ("from __future__ import annotations", BodyError, "setup"),
         ("return 1", SyntaxError, "outside function"),

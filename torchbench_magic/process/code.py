@@ -640,6 +640,8 @@ def _parsed(body: Body, flags: int, transform_ast: TransformAst | None) -> ast.M
     tree = parse_body(body, flags=flags, transform_ast=transform_ast)
     if not tree.body:
         raise BodyError("nothing to time: the body is empty")
+    if all(isinstance(each, ast.Expr) and _is_text(each.value) for each in tree.body):
+        raise BodyError("nothing to time: the statement is a text, which runs nothing. Leave out the quotes")
     for node in ast.walk(tree):
         if not isinstance(node, ast.ImportFrom):
             continue
@@ -647,6 +649,10 @@ def _parsed(body: Body, flags: int, transform_ast: TransformAst | None) -> ast.M
             what = f"from {node.module} import {', '.join(a.name for a in node.names)}"
             raise BodyError(f"line {node.lineno}: `{what}` cannot be timed: write it in the setup section")
     return tree
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 class _GlobalsDropped(ast.NodeTransformer):
