@@ -1,7 +1,7 @@
 """Can a timing be trusted: false alarms, errors, power and bias, with torch's own sequential runs beside.
 
 ``python tests/benchmarks/timing.py [SECTION ...]`` runs some sections only: aa, error, slow, power, bias,
-reproducibility, mixed, far, far_busy. Each prints a table and writes ``results/timing_SECTION.json``.
+reproducibility, mixed, far, far_busy, turns. Each prints a table and writes ``results/timing_SECTION.json``.
 
 "Idle" trials during which other processes used more than 0.15 cores are thrown away unseen and made again; how many
 is written down. "Loaded" is five busy processes beside, on two cores.
@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -411,7 +412,47 @@ def _far(busy: int, name: str) -> int:
     return record(name, figures, range="the interval of the ratio", busy=busy, nice=os.nice(0), **{said: details})
 
 
-SECTIONS = {f.__name__: f for f in (aa, error, slow, power, bias, reproducibility, mixed, far, far_busy)}
+TURNS = {  # times 4 us in every call, and in every nth one besides
+    "20 us, 10 times as much in every 16th": (5, 50, 16),
+    "20 us, as much again in every 4th": (5, 5, 4),
+    "20 us, 100 times in every 64th": (5, 500, 64),
+    "200 us, as much again in every 3rd": (50, 50, 3),
+    "200 us, 3 times in every 16th": (50, 150, 16),
+    "1 ms, 5 times in every 8th": (250, 1250, 8),
+    "5 ms, as much again in every 4th": (1250, 1250, 4),
+}
+
+
+def turns() -> int:
+    """A counter decides which calls do more: is the ratio to code that always does as much that of the means?"""
+
+    def work(times: int) -> None:
+        for _ in range(times):
+            for _ in range(200):
+                pass
+
+    figures, trials, off, held, n = [], Trials(False), [], 0, 3
+    names = {"work": work, "step": 0}
+    for title, (often, rare, every) in TURNS.items():
+        texts = {"even": f"work({often})", "nth": f"step += 1\nwork({often})\nif step % {every} == 0: work({rare})"}
+        right = 1 + rare / every / often
+        timed = partial(compare, texts, globals=names, threads=1)
+        made = [trials.make(timed) for _ in range(n)]
+        ratios = [result.frame["ratio"][1] / right for result in made]
+        held += sum(r.frame["ratio_low"][1] * 0.99 <= right <= r.frame["ratio_high"][1] * 1.01 for r in made)
+        off += [100 * abs(ratio - 1) for ratio in ratios]
+        spread = min(ratios), max(ratios)
+        figures.append(Figure(f"{title}: ratio, of the right one", float(np.median(ratios)), "", spread=spread))
+        figures.append(Figure("    seconds", float(np.median([result.elapsed for result in made])), "s"))
+        print(*figures[-2].row(), flush=True)
+    figures += [
+        Figure("off by, all", float(np.median(off)), "%", spread=(min(off), max(off)), at_most=2.0),
+        Figure("the interval holds it within 1 %, of all", held, "trials", at_least=len(off) - 1),
+    ]
+    return record("timing_turns", figures, trials=n, disturbed=trials.disturbed)
+
+
+SECTIONS = {f.__name__: f for f in (aa, error, slow, power, bias, reproducibility, mixed, far, far_busy, turns)}
 
 
 def main() -> int:

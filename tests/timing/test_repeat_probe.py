@@ -590,6 +590,20 @@ PUT_BACK = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("setup", "body"),
+    [
+        ("i = 0", "if i % 16 == 0:\n    for _ in range(30): x + 1\ni += 1"),
+        ("i = 0", "if i % 50 == 0: clock.work(3000)\ni += 1\nclock.work(100)"),
+        ("at = {'i': 0}", "if at['i'] % 16 == 0:\n    for _ in range(30): x + 1\nat['i'] += 1"),
+        ("b = []", "b.append(x)\nif len(b) == 1:\n    for _ in range(30): x + 1\nif len(b) == 20: b.clear()"),
+    ],
+)
+def test_what_a_counter_lets_every_so_many_calls_do_is_not_lost_after_the_first(setup: str, body: str) -> None:
+    probe, _ = probed(setup, body)
+    assert probe.finding is None
+
+
 @pytest.mark.parametrize(("setup", "body", "clause"), PUT_BACK)
 def test_names_that_are_put_back_are_told_where_a_call_that_goes_on_is_another(
     setup: str, body: str, clause: str | None

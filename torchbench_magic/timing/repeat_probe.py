@@ -73,8 +73,8 @@ BEFORE_LATE = 6.0
 _FROM_STATES = "a call takes {} from the state that setup left, and {} from the present one"
 LONG = 0.5
 """Seconds of a call from which on none is made only to look."""
-AGAIN = 8
-"""Calls in which work that seems lost may come again before it is said to be."""
+AGAIN, AGAIN_BY_COUNT = 8, 64
+"""Calls in which work that seems lost may come again before it is said to be; the same where code counts its calls."""
 
 
 class Probe:
@@ -93,6 +93,8 @@ class Probe:
         block: see above; whoever drops its output puts another there.
         calls: that were made of the code beside its first, and that nobody else counts.
         long: seconds of a call from which on none is made only to look. Set by whoever knows how long the run may be.
+        counts: the code counts its calls, in a name that goes on or in what the first ones change: some may do other
+            work than most.
         finding: what they come to, as far as is known.
         failed: an error of the probe's own, after which it records nothing more; the code is timed all the same.
         clauses: what takes nothing from the times: names that are put back before each call, where a call that goes on
@@ -113,6 +115,7 @@ class Probe:
         self._seen = RecordedCalls()
         self.calls = -1
         self.long = LONG
+        self.counts = False
         self.finding: Finding | None = None
         self.failed: Exception | None = None
         self.clauses: list[Finding] = []
@@ -149,9 +152,7 @@ class Probe:
         """Whether a plain call compiles, or runs what was compiled."""
         return any(work.is_compiled for work in self._seen.works)
 
-    @property
-    def counts(self) -> bool:
-        """Whether the code counts its calls, in a name that goes on or in what it changes: some may do other work."""
+    def _has_counted(self) -> bool:
         if self._code.counters or not (moved := self._seen.moved_first):
             return bool(self._code.counters)
         now = self._reach()
@@ -192,6 +193,7 @@ class Probe:
                 last, _ = yield from self.recorded()
         if self.failed is None:
             with self._giving_up():
+                self.counts = self._has_counted()
                 self.finding = yield from self._judged()
         return float(last)
 
@@ -292,7 +294,7 @@ class Probe:
         ):  # a pool starts threads in its first calls
             return Finding("lazy", late)
         found, is_again = self._seen.by_what_ran()
-        if found is not None and (yield from self._happens_again(is_again)):
+        if found is not None and (yield from self._happens_again(is_again, AGAIN_BY_COUNT if self.counts else AGAIN)):
             found = None  # chance: the work of a call is not always the same
         if not (found and found.voids) and self._before is None and (len(self._seen.works) < 4 or self._seen.moving):
             found = (yield from self._by_test()) or found
@@ -302,13 +304,14 @@ class Probe:
         found = found or self._seen.by_time() or (yield from self._by_waiting())
         return found or (yield from self._by_late_time())
 
-    def _happens_again(self, is_again: Callable[[Work], bool]) -> Steps[bool]:
+    def _happens_again(self, is_again: Callable[[Work], bool], most: int = AGAIN) -> Steps[bool]:
         """Whether it is so in one of some more calls; random generators run on meanwhile."""
         if self._seen.last.wall > self.long / 10:
             return False
+        most = max(AGAIN, min(most, int(self.long / max(self._seen.last.spent, NOISE))))
         mark, (self._random, random) = len(self._seen.works), ([], self._random)
         try:
-            for _ in range(AGAIN):
+            for _ in range(most):
                 reading = yield from self.recorded(is_tried=True)
                 extra = self._seen.works.pop()
                 if reading == FAILED:
