@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack, is_in_torch_dispatch_mode
 
 from torchbench_magic.cell_body import Body
 from torchbench_magic.levers.trial import try_levers
@@ -203,6 +203,7 @@ def test_a_fake_mode_that_the_code_leaves_on_ends_with_the_cell() -> None:
     made = timed(FakeClock(), {"": code}, names=names, number=1, repeat=6)
     assert "runs with dispatch mode torch._subclasses.fake_tensor.FakeTensorMode" in _doubts(made)["changes-state"]
     assert type(torch.ones(1)) is torch.Tensor
+    assert not is_in_torch_dispatch_mode(include_infra_modes=False), "by which the compiler of torch 2.8 goes"
 
 
 def test_a_mode_that_the_setup_leaves_on_is_in_the_row_and_ends_with_the_cell() -> None:
@@ -234,6 +235,7 @@ class Clinging(Counting):
 def test_a_mode_whose_exit_raises_ends_all_the_same() -> None:
     timed(FakeClock(), {"": "Clinging().__enter__()\nclock.work(10)"}, names={"Clinging": Clinging}, number=1, repeat=6)
     assert _get_current_dispatch_mode_stack() == []
+    assert not is_in_torch_dispatch_mode(include_infra_modes=False), "by which the compiler of torch 2.8 goes"
 
 
 def test_within_each_other_the_innermost_counts(counting: Counting) -> None:

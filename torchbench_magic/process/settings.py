@@ -375,15 +375,28 @@ def _of_modes(name: str, read: Callable[[], list[Any]], pop: Callable[[], object
         while not _are_same(now := read(), value[: len(now)]):
             with contextlib.suppress(Exception):  # the user's own
                 now[-1].__exit__(None, None, None)
-            if len(read()) == len(now):
+            if _are_same(read()[-1:], now[-1:]):  # or: ``FakeTensorMode`` brings back the one before it
                 pop()
         for mode in value[len(now) :]:
             mode.__enter__()
+        if not value:
+            _note_none()
 
     def words(value: list[Any], than: list[Any]) -> str:
         return f"{name} {', '.join(dict.fromkeys(map(called_by, value)))}" if value else f"no {name}"
 
     return StateKind(name, inside_modes()(read), inside_modes()(put), words, _are_same)
+
+
+def _note_none() -> None:
+    """Has torch note that no dispatch mode is on. What it noted is wrong where the exit of one raised, or they ended in
+    another order than they began; torch 2.8 compiles nothing while it has noted one."""
+    from torch.utils import _python_dispatch as dispatch
+
+    if not dispatch._get_current_dispatch_mode_stack():
+        for name in [each for each in vars(dispatch) if each.startswith("_is_in_")]:
+            setattr(dispatch, name, False)
+        getattr(dispatch, "set_is_in_mode_without_ignore_compile_internals", lambda _: None)(False)
 
 
 def _are_same(one: list[Any], other: list[Any]) -> bool:
