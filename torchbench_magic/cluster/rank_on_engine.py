@@ -141,18 +141,14 @@ class WaitingWatch:
         while not self._ended.is_set():
             if select.select([self._read], [], [], _EACH)[0]:
                 os.read(self._read, 64)
-                if not self._ended.is_set():
-                    self._free()
+                if not self._ended.wait(_STILL_WAITS) and self._place() is not None:
+                    self._sockets.shut()
             now, used = time.perf_counter(), time.process_time()
             found = self._place() if used - spent < _IDLE * (now - looked) else None
             if found is None or found != place:
                 since, place = now, found or ("", "")
             spent, looked = used, now
             self._tell(place if found is not None and now - since >= _TELL_AFTER else None, now - since)
-
-    def _free(self) -> None:
-        if not self._ended.wait(_STILL_WAITS) and self._place() is not None:
-            self._sockets.shut()
 
     def _place(self) -> tuple[str, str] | None:
         """(``all_reduce``, ``In[3]:7``) where the main thread communicates, else None."""

@@ -248,7 +248,7 @@ def _copies_of(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | 
     share = seconds / recorded.base
     by_op: dict[str, float] = defaultdict(float)
     for op in copied:
-        by_op[_cause(op)] += op.wall
+        by_op[op.above[0] if op.above else op.name] += op.wall
     cause = max(by_op, key=lambda name: by_op[name], default="")
     least = LEAST_SHARE if cause in _CAUSES else LEAST_WITHIN
     if calls < FEWEST_COPIES or share < least or seconds < LEAST_SECONDS:
@@ -291,11 +291,6 @@ def _closes(name: str) -> bool:
     """Whether copies within this op are not the line's to change, or counted with it already."""
     inner = name == _CONVERTS or name in _LAYS_OUT
     return inner or name.startswith((_BACKWARD, "Optimizer")) or "conv" in name or "mkldnn" in name
-
-
-def _cause(op: OpUse) -> str:
-    """What the line called, or the copy itself."""
-    return op.above[0] if op.above else op.name
 
 
 def _cures(by_op: Mapping[str, float], converts: bool) -> tuple[Cure, ...]:

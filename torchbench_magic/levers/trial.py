@@ -190,7 +190,6 @@ def _plan(plan: Plan, trials: Trials, alternatives: int) -> Plan:
 
 
 # ---- asked -----------------------------------------------------------------------------------------------------------
-# The levers that are asked for.
 
 _THREADS = re.compile(r"threads:([0-9]{1,9})")
 

@@ -36,7 +36,6 @@ from types import CellType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 # ---- after_import ----------------------------------------------------------------------------------------------------
-# Something done as soon as a module is imported, by whoever imports it.
 
 
 class AfterImport:

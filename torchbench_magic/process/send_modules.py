@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
@@ -104,12 +104,6 @@ class Guard:
             )
 
 
-def put_in_place(replaced: Iterable[tuple[Any, str, Any]]) -> None:
-    """What the notebook has put in the place of names of installed modules and of their classes."""
-    for owner, name, value in replaced:
-        setattr(owner, name, value)
-
-
 def check_same_in_notebook(named: Mapping[tuple[str, str], tuple[Any, ...]], described: Callable[[Any], Any]) -> None:
     """Give names of installed modules that the code uses the meaning that they have in the notebook.
 
@@ -191,7 +185,7 @@ class Loaded:
     def now(cls, namespace: Mapping[str, Any], *, with_replaced: bool = True) -> Loaded:
         """Of this process; ``namespace``: globals of the code that is counted."""
         modules = _modules()
-        local = _local_of(modules)
+        local = {name: module for name, module in modules.items() if _is_local(name, module, modules)}
         homes = {id(contents(module)): module for module in local.values()}
         main = modules.get("__main__")
         own = frozenset({*homes, id(namespace), *([] if main is None else [id(contents(main))])})
@@ -214,10 +208,6 @@ _NOT_LOOKED_AT = frozenset({"sys", "__main__", "__mp_main__", "torchbench_magic"
 
 def _modules() -> dict[str, ModuleType]:
     return {n: m for n, m in sys.modules.copy().items() if issubclass(type(m), ModuleType)}
-
-
-def _local_of(modules: Mapping[str, ModuleType]) -> dict[str, ModuleType]:
-    return {name: module for name, module in modules.items() if _is_local(name, module, modules)}
 
 
 def contents(module: ModuleType) -> dict[str, Any]:

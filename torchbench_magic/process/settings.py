@@ -20,7 +20,6 @@ from torchbench_magic.errors import Busy
 from .machine import HOOKS, called_by
 
 # ---- state_kind ------------------------------------------------------------------------------------------------------
-# One kind of state of the process: how it is read, put back, and told in words.
 
 Role = Literal["setting", "incidental", "generator", "gradient"]
 

@@ -83,7 +83,6 @@ def sum_of_trees(
 
 
 # ---- modules ---------------------------------------------------------------------------------------------------------
-# The nn.Modules of a profile as a tree: time forward, time backward and bytes of each, from the call tree.
 
 _ENGINE = "autograd::engine::evaluate_function: "
 _MODULE_NUMBERS = ("self_time", "module_backward_time", "self_device_time", "allocated", "freed")

@@ -195,7 +195,6 @@ def _is_out_of_step(error: RuntimeError) -> bool:
 
 
 # ---- paused_collector ------------------------------------------------------------------------------------------------
-# Python's garbage collector, held off while many objects come at once.
 
 
 @contextlib.contextmanager

@@ -59,11 +59,6 @@ _FUSED = re.compile(r"(?:graph_\d+_)?(?:cpp|triton|mps|halide)_(?:\w+?_)?fused_(
 _GRAPH = re.compile(r"## Call CompiledFxGraph (\w{6})")
 
 
-def first_and_more(texts: Sequence[str]) -> str:
-    """The first text, and how many others there are: ``In[3]:4 +9``."""
-    return f"{texts[0]} and {len(texts) - 1} more" if len(texts) > 1 else "".join(texts)
-
-
 def place(cell: Any, file: Any, line: Any) -> str:
     """``In[3]:4``, or ``model.py:4``."""
     source = f"In[{cell}]" if cell is not None and not pd.isna(cell) else str(file).rsplit("/", 1)[-1]
@@ -249,7 +244,6 @@ def _table(name: str, calls: list[Record], *, modules: bool, memory: bool, shape
 
 
 # ---- modules ---------------------------------------------------------------------------------------------------------
-# The nn.Modules of a profile: time forward and backward of each, and what it allocated.
 
 _MOST_MODULES = 40
 _LEAST_SHARE = 1e-3
@@ -594,7 +588,8 @@ def _rows(
 
 
 def _shapes(record: Mapping[str, Any]) -> str:
-    return first_and_more([shapes_text(str(shape)) for shape in record["shapes"]])
+    texts = [shapes_text(str(shape)) for shape in record["shapes"]]
+    return f"{texts[0]} and {len(texts) - 1} more" if len(texts) > 1 else "".join(texts)
 
 
 def _work(scale: units.Scale) -> list[BuiltColumn]:

@@ -81,7 +81,6 @@ def place_columns(places: Sequence[Line], sources: Mapping[str, Source]) -> dict
 
 
 # ---- lines_and_ops ---------------------------------------------------------------------------------------------------
-# From the join to the two tables of a profile.
 
 
 def _sums(index: Ints, weights: NDArray[Any], count: int) -> NDArray[np.float64]:

@@ -91,12 +91,7 @@ class CpuReading:
 
 
 def read_cpu() -> CpuReading:
-    return CpuReading(time.process_time(), time.thread_time(), _task_seconds())
-
-
-def _task_seconds() -> dict[int, float]:
-    """Empty where the system does not tell."""
-    return {task: ran for task, (ran, _) in thread_times().items()}
+    return CpuReading(time.process_time(), time.thread_time(), {task: ran for task, (ran, _) in thread_times().items()})
 
 
 def pool_threads() -> frozenset[int]:

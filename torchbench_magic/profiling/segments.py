@@ -389,7 +389,6 @@ def _out_before(moments: Ints, left_out: Sequence[tuple[int, int]]) -> Ints:
 
 
 # ---- thread_join -----------------------------------------------------------------------------------------------------
-# Lines and ops of one thread, joined.
 
 
 @dataclass(frozen=True)

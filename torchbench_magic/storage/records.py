@@ -460,7 +460,6 @@ def _calls(rows: pd.DataFrame | None) -> Iterator[CallEdge]:
 
 
 # ---- comparison_record -----------------------------------------------------------------------------------------------
-# A comparison as a record that can be stored, and back: its fields, its samples and its counts.
 
 _LEFT_OUT = {"samples", "saved", "unpaired", "history", "counts"}  # tables; facts of the store, of other results
 
@@ -585,7 +584,6 @@ def profile_fingerprint(profile: Profile) -> str:
 
 
 # ---- rank_record -----------------------------------------------------------------------------------------------------
-# The ranks of a job as a record that can be stored, and back: its tables, and the profile of each rank.
 
 _TABLES = ("ranks", "ops", "clock_error", "timeline", "waits")
 _RANK_PARTS = (*_TABLES, "profiles", "saved")

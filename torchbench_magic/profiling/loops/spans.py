@@ -30,7 +30,6 @@ from .marks import (
 )
 
 # ---- current ---------------------------------------------------------------------------------------------------------
-# Which marks a ``step()`` of the code belongs to.
 
 _current: LoopMarks | None = None
 

@@ -404,7 +404,6 @@ def _legend(used: list[str]) -> Iterator[str]:
 
 
 # ---- phases_diff -----------------------------------------------------------------------------------------------------
-# The phases of two profiles' steps side by side.
 
 _LONGEST_NAME = 16
 

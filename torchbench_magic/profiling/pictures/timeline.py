@@ -103,7 +103,6 @@ def module() -> str:
 
 
 # ---- timeline_spec ---------------------------------------------------------------------------------------------------
-# What ``static/timeline_graph.js`` reads of a timeline: bars, and what they are called.
 
 MOST_BARS = 10_000
 TICKS = 22  # bits: times are parts of the whole
