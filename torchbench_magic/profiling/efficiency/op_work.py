@@ -334,8 +334,8 @@ def moved_by(recorded: RecordedCall) -> OpWork | None:
         tensors = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
         if not tensors or not (written or any(fresh)):
             return None  # a view, or nothing is returned
-        positional, named = on_sizes_alone(operator, arguments)
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
+            positional, named = on_sizes_alone(operator, arguments)
             out = operator(*positional, **named)
     except Exception:  # noqa: BLE001  # whatever an op raises that does not run on sizes alone
         return None
