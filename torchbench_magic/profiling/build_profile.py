@@ -38,7 +38,7 @@ from .profile_tables import lay_out
 from .recorder import RecordedRun
 from .recording_cost import EventNumbers, OwnThread, cost_doubt, profiler_cost, recording_times
 from .schema import LINE_COLUMNS, frame_of
-from .sources import Cells, CodeSources, ProfiledBody, sources_of
+from .sources import CodeSources, ProfiledBody, sources_of
 from .warnings import doubts_of_holders, find_doubts
 
 
@@ -90,8 +90,7 @@ def report(
     assert laid.trace is not None
     loop, sources = recorded_loop(run.marks, body, laid.trace, laid.sources, added, run.between_steps)
     python, doubts_of_python = _python(run, read, whole, texts, body)
-    as_shown = lambda file, line: _as_shown(file, line, body.cells)
-    workers = worker_table(run.workers, run.marks.workers, as_shown)
+    workers = worker_table(run.workers, run.marks.workers, body.cells)
     asked = {code for _, code in run.marks.asked.values()}
     given_up = given_up_before(run.compiled, run.record.codes, asked, laid.frames, laid.ops)
     compilations, graph_breaks = compilation_tables([*run.compiled, *given_up], laid.ops, texts, body.cells)
@@ -222,12 +221,6 @@ def _thread_names(run: RecordedRun, joined: Joined) -> list[str]:
     names = {stream.native_id: stream.name for stream in run.record.streams} | run.python_threads
     natives = [thread.segments.native_id for thread in joined.threads]
     return [names.get(native, f"thread {native} (not Python's)") for native in natives]
-
-
-def _as_shown(file: str, line: int, cells: Cells) -> tuple[int | None, int]:
-    """(cell, line) as the user sees them."""
-    cell = cells(file)
-    return (None, line) if cell is None else (cell.number, cell.visible_line(line))
 
 
 # ---- body_inputs -----------------------------------------------------------------------------------------------------

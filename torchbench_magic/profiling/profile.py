@@ -403,6 +403,12 @@ def silenced_by(profile: Profile) -> str:
     return ""
 
 
+def has_device(profile: Profile) -> bool:
+    """Whether tensors were moved to a device, or a device did work."""
+    moved = profile.phases.loc[profile.phases["phase"] == "transfer", "seconds"].sum() > 0
+    return bool(moved) or float(profile.ops["self_device_time"].fillna(0).sum()) > 0
+
+
 _VOIDING_CORES = frozenset({"partial", "not-run", "no-steps", "clock-set"})
 """Doubts about the stretch itself. Others, such as lost events, are about lines and operations."""
 

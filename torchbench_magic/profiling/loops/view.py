@@ -13,7 +13,7 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.process.contention import LOAD_KINDS
 from torchbench_magic.profiling.diff import ProfileDiff
-from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.profile import Profile, has_device
 from torchbench_magic.profiling.recording_cost import added_factors, first_without_recording
 from torchbench_magic.profiling.trace import line_label
 from torchbench_magic.show.document import Phrase, StyledText, clipped, code, of_result
@@ -256,7 +256,7 @@ def loop_footer(profile: Profile) -> Iterator[StyledText]:
             + (f" They include what the profiler added ({added}, estimated)." if _is_slowed(profile) else "")
             + (_BY_LOOKS if profile.phases_by_line["looks"].notna().any() else "")
             + (_UNSEEN if any(each.looks and each.unseen for each in shares_of(profile.phases_by_line)) else "")
-            + (" Work on a device overlaps with them." if _has_device(profile) else "")
+            + (" Work on a device overlaps with them." if has_device(profile) else "")
         ),
     )
     yield from _outside(profile)
@@ -297,11 +297,6 @@ def _evaluated(profile: Profile) -> Iterator[StyledText]:
             code(line_label(profile.sources, *top)),
             Phrase(f"{'' if len(lines) == 1 else ' and other lines'}{counts}."),
         )
-
-
-def _has_device(profile: Profile) -> bool:
-    moved = profile.phases.loc[profile.phases["phase"] == "transfer", "seconds"].sum() > 0
-    return bool(moved) or float(profile.ops["self_device_time"].fillna(0).sum()) > 0
 
 
 # ---- step_strip ------------------------------------------------------------------------------------------------------

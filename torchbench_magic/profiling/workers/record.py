@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from torchbench_magic.profiling.schema import WORKER_COLUMNS, frame_of
+from torchbench_magic.profiling.sources import Cells
 from torchbench_magic.result_base import Doubt
 from torchbench_magic.units import seconds_text
 
@@ -65,21 +66,21 @@ class Workers:
 def worker_table(
     seconds: WorkerSeconds,
     started: Mapping[int, tuple[int, int]],
-    shown: Callable[[str, int], tuple[int | None, int]],
+    cells: Cells,
 ) -> pd.DataFrame:
     """`WORKER_COLUMNS`, most time first.
 
     Args:
         started: process id -> (loader, start), where that was seen.
-        shown: (file, line) -> (cell, line as the user sees it).
     """
     rows: list[dict[str, Any]] = []
     for number, (pid, places) in enumerate(sorted(seconds.items())):
         whole = sum(places.values())
         loader, start = started.get(pid, (None, None))
         for (file, line, function), took in Counter(places).most_common():
-            cell, visible = shown(file, line) if line else (None, 0)
-            place = {"cell": cell, "line": visible or None, "file": file or None, "function": function}
+            cell = cells(file) if line else None
+            number_of, visible = (None, line) if cell is None else (cell.number, cell.visible_line(line))
+            place = {"cell": number_of, "line": visible or None, "file": file or None, "function": function}
             row = {"worker": number, "loader": loader, "start": start, **place}
             rows.append({**row, "seconds": took, "share": took / whole if whole else 0.0})
     rows.sort(key=lambda row: -row["seconds"])
