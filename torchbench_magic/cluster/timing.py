@@ -204,8 +204,6 @@ class HostQueues:
 
 
 # ---- engine_runs -----------------------------------------------------------------------------------------------------
-# Timing on the engines of a cluster: `compare_on_engines`.
-#
 # With points each is measured on one engine, whichever host is free; without, all engines measure the same, and each is
 # an environment. A host has one engine at work at a time.
 

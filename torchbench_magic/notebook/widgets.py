@@ -155,8 +155,6 @@ def _main_loop() -> asyncio.AbstractEventLoop | None:
 
 
 # ---- explorers -------------------------------------------------------------------------------------------------------
-# The live form of a result: ipywidgets controls round the same table, where Python must answer.
-#
 # The table is an anywidget that mounts ``static/table.js``, the module of the inline output. What is chosen there is
 # readable in Python: ``w.selection`` (and ``w.rows``, the selected rows of the result's own table) can be observed.
 

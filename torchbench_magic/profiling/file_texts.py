@@ -35,7 +35,6 @@ def names_around(target: Callable[[], object]) -> dict[str, Any]:
 
 
 # ---- scope -----------------------------------------------------------------------------------------------------------
-# Which code gets lines of its own: the user's, not the libraries'.
 
 
 class RecordedFiles:

@@ -171,7 +171,6 @@ def _shallow(events: Events, limit: int) -> NDArray[np.bool_]:
 
 
 # ---- joined_run ------------------------------------------------------------------------------------------------------
-# All that was recorded of a run, put on its lines: what its tables, its trace and its doubts are made of.
 
 
 @dataclass(frozen=True)

@@ -183,7 +183,6 @@ def _cure_texts(cures: Iterable[Cure]) -> Iterator[str]:
 
 
 # ---- lines -----------------------------------------------------------------------------------------------------------
-# The annotated source of a profile: time, bytes and calls beside each line of the cell and of what it called.
 
 Place = tuple[str, int, int]  # source_id, thread, line
 

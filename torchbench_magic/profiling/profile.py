@@ -39,8 +39,6 @@ from .schema import (
 )
 from .trace import Source, Trace
 
-# What one profiled run of a cell gave: time and bytes per line and per op.
-
 NOT_ATTRIBUTED = "not attributed"
 ProfilerCost = Literal["little", "noticeable", "most"]
 

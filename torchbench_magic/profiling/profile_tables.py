@@ -309,7 +309,6 @@ def _names(
 
 
 # ---- profile_tables --------------------------------------------------------------------------------------------------
-# From a joined run to the tables of a `Profile`: what a live run and a stored trace have in common.
 
 
 def lay_out(

@@ -237,7 +237,6 @@ def _defined_in(module: ModuleType) -> Iterator[CodeType]:
 
 
 # ---- recorded_run ----------------------------------------------------------------------------------------------------
-# One profiled stretch of a body: what is switched on before it, and off after it whatever happens.
 
 _NEED_EVENTS = (
     *("efficiency", "flops", "shapes", "memory", "lines_of", "schedule", "host_memory", "twice", "python"),

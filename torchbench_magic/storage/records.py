@@ -193,8 +193,6 @@ def _damaged(column: PackedColumn, what: str) -> StoreError:
 
 
 # ---- records ---------------------------------------------------------------------------------------------------------
-# A result as a record that can be stored: a JSON header and tables of typed columns, and back.
-#
 # The header holds the result's fields as plain JSON. What JSON lacks is written with a tag: ``{"float": "nan"}``,
 # ``{"tuple": [...]}``, ``{"map": {...}}``, and the records of `_RECORDS` under their class's name. Nothing else can be
 # named, so reading a file can make nothing else. `comparison_record` and `profile_record` make the records.

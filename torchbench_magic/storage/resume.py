@@ -156,7 +156,6 @@ def _threads(subjects: Sequence[Subject]) -> list[str]:
 
 
 # ---- resumed_runs ----------------------------------------------------------------------------------------------------
-# Keeping each point of a run as soon as it is finished, and finding those that need not be run again.
 
 _DTYPE = re.compile(r"\b(b?float|complex|u?int|bool)\d*\b")
 _IMPATIENT = 0.1  # seconds to wait for a lock that has been held too long already

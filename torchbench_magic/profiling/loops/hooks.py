@@ -19,8 +19,6 @@ from torchbench_magic.profiling import kineto
 from .marks import BACKWARD, FORWARD, INPUT, LOSS, OPTIMIZER, TRANSFER, ZERO_GRAD, LoopMarks, UnclearedGradients
 
 # ---- training_hooks --------------------------------------------------------------------------------------------------
-# Hooks on what every training loop calls: loaders, backward, optimizers, zero_grad, transfers, gradient scalers.
-#
 # Loops written by hand, Lightning, transformers' Trainer and accelerate all end up in these functions of torch. Each is
 # replaced by one that writes a mark before and after; `stop` puts everything back. While ``torch.compile`` traces,
 # nothing of this is there: its callbacks take it away and put it back.

@@ -129,7 +129,6 @@ def _interpolated(moments: Ints, edges: Ints, level: Ints) -> Ints:
 
 
 # ---- sampled_functions -----------------------------------------------------------------------------------------------
-# ``Profile.python``: the sampled stacks as a tree of functions, with the time of torch's ops beside Python's.
 
 AWAITING = "(while the cell awaits)"
 """What the event loop runs then: the cell's own tasks and those of others."""

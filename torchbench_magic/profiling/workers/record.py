@@ -17,9 +17,6 @@ from torchbench_magic.units import seconds_text
 from .loop import STARTING, WAITING, WorkerNotes, WorkerPlace, observed_loop, original_loop, replace_loop
 
 # ---- workers ---------------------------------------------------------------------------------------------------------
-# DataLoader workers that start during a run: where they spend their time, sampled from within (see
-# `profiling.workers.loop`).
-#
 # torch starts a worker as a process whose target it reads from its own module at that moment. During a run that name
 # holds `observed_loop`, with a file to write to; the loader and the data set are not touched. Workers that ran before
 # (``persistent_workers``) are not looked into.
