@@ -180,8 +180,6 @@ class WaitingWatch:
 
 
 # ---- engine_rank -----------------------------------------------------------------------------------------------------
-# On an engine: one rank of a job, made ready, run under the profiler, and put away.
-#
 # A job has three questions. `prepare` does all that can fail by itself (torch, the names, the code), while no other
 # rank waits for this one. `run_rank` makes the process group, unless the user has one, and profiles the cell; a rank
 # that fails ends the group at once, which frees the others from the collectives in which they wait for it (else they

@@ -198,7 +198,6 @@ def _root(node: ast.AST | None) -> str:
 
 
 # ---- copies ----------------------------------------------------------------------------------------------------------
-# Tensors that a line converts, or lays out anew, again and again.
 
 FEWEST_COPIES = 10
 """What is converted once or twice has to be converted."""

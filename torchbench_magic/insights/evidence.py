@@ -48,7 +48,6 @@ def places_text(places: tuple[CodeLine, ...]) -> str:
 
 
 # ---- line_uses -------------------------------------------------------------------------------------------------------
-# What each line of the cell's own thread did: its ops with what called them, its calls of modules, its time.
 
 _MOST_TIMES = 3.0  # the costs are good to a factor of three
 _COMPILED = "Torch-Compiled Region"  # torch's name of a call of compiled code

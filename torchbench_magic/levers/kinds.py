@@ -529,7 +529,8 @@ def _targets(site: Site) -> tuple[list[str], list[str]]:
             modules[name] = value
         elif is_a(value, FunctionType) and (value.__globals__ is site.home or value.__globals__ is site.names):
             inner = notebook_functions([name], site.names, site.home)
-            if _may_be_compiled(value) and not any(_trains(each) for each in [value, *inner]):
+            called = {word for each in [value, *inner] for word in names_used(each.__code__)}
+            if _may_be_compiled(value) and _TRAINING.isdisjoint(called):
                 functions.append(name)
             else:
                 todo += sorted(variables_read([], site.names, [value]))
@@ -539,10 +540,6 @@ def _targets(site: Site) -> tuple[list[str], list[str]]:
 
 def _may_be_compiled(function: FunctionType) -> bool:
     return not (inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function))
-
-
-def _trains(function: FunctionType) -> bool:
-    return bool(_TRAINING & {*names_used(function.__code__)})
 
 
 def _is_compiled(module: Any) -> bool:

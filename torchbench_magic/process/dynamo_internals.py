@@ -95,8 +95,6 @@ class _Then:
 
 
 # ---- guards ----------------------------------------------------------------------------------------------------------
-# A guard that failed, in words: which argument changed, from what to what.
-#
 # A guard is what compiled code asks before it runs: ``n == 1``, ``tensor 'x' rank mismatch. expected 1, actual 2``. Its
 # text is torch's own for people to read, so that an unknown one is handed on as it is.
 

@@ -373,8 +373,6 @@ def _check_memory(needed: int, purpose: Purpose) -> None:
 
 
 # ---- shipping --------------------------------------------------------------------------------------------------------
-# The notebook's variables on their way to the counting process.
-#
 # Only the names that the code uses travel, by cloudpickle; tensors by their storage, in one piece of anonymous memory
 # that both processes hold, so that views stay views of one storage and no file is left behind. Of a module beside the
 # notebook what the code may use of it travels, as it is in this process, and installed modules are imported there; see

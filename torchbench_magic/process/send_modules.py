@@ -19,8 +19,6 @@ from .code import codes_within
 from .frame_owner import is_library_file
 
 # ---- extensions ------------------------------------------------------------------------------------------------------
-# Compiled extension modules of a notebook on their way to the counting process.
-#
 # ``torch.utils.cpp_extension.load_inline`` builds a module somewhere under the user's cache and loads it from there: no
 # ``import`` finds it. So such a module, and its functions, travel by the path of its file.
 

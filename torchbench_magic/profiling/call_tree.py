@@ -98,7 +98,6 @@ class Places:
 
 
 # ---- nested_spans ----------------------------------------------------------------------------------------------------
-# What nests on a thread besides the lines: ops, ranges and calls of modules.
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,6 @@ def _name_of(frame: dict[str, Any], around: tuple[str, ...]) -> tuple[str, ...]:
 
 
 # ---- insight_lines ---------------------------------------------------------------------------------------------------
-# Insights as lines that unfold to their evidence and cures, and all of them as a table.
 
 MOST_SHOWN = 3  # under the sentence: the rest has less at stake, and is in the table
 

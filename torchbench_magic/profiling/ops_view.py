@@ -145,7 +145,6 @@ def _indexed(kind: str, keys: list[str | None]) -> dict[str, Any]:
 
 
 # ---- grouping --------------------------------------------------------------------------------------------------------
-# What a row of the table of operations stands for: an operation, with its shapes, line, module or stack.
 
 _DEPTH = 5  # frames of a stack unless said otherwise, as torch's examples have it
 _BY = {
@@ -206,7 +205,6 @@ def grouping_of(text: str | None) -> Grouping:
 
 
 # ---- callers ---------------------------------------------------------------------------------------------------------
-# What opens under an operation: the lines, modules and shapes it is called with, and the time of each.
 
 _MOST_CALLERS = 12
 
@@ -318,7 +316,6 @@ def _as_tree(modules: Sequence[dict[str, Any]], chosen: frozenset[int]) -> Itera
 
 
 # ---- operations ------------------------------------------------------------------------------------------------------
-# The operations of a profile: what torch ran, how often, how long, and on which lines of the notebook.
 
 _SUMS, _PEAKS = combined_by(OP_COLUMNS, "sum"), combined_by(OP_COLUMNS, "max")
 _COLUMNS = ("op", *_SUMS, *_PEAKS)

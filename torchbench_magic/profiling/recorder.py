@@ -116,7 +116,6 @@ def unseen_cpu_seconds(before: CpuReading, after: CpuReading, user_threads: froz
 
 
 # ---- line_sources ----------------------------------------------------------------------------------------------------
-# The line sources: where line events come from on this Python, or why there are none.
 
 SOURCE_MODULES = ("torchbench_magic.profiling.line_events", sampler.__name__, marks.__name__)
 """Where the functions stand that the interpreter calls for each line, and for samples: an event has two numbers, and a

@@ -236,7 +236,6 @@ def _worker_place(record: dict[str, Any]) -> str:
 
 
 # ---- profile ---------------------------------------------------------------------------------------------------------
-# A profile as a document: which line costs the time, the annotated source, the operations.
 
 _LARGE = 0.2  # of the peak: then it is worth saying who allocated it
 _BACKWARD_FRAME = "autograd::engine::evaluate_function: "

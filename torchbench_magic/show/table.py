@@ -12,7 +12,6 @@ import pandas as pd
 from torchbench_magic import units
 
 # ---- frame_rows ------------------------------------------------------------------------------------------------------
-# Rows of a DataFrame as plain mappings, the form in which views read a result.
 
 
 def frame_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -174,7 +174,6 @@ def is_most(some: int, of_all: int) -> bool:
 
 
 # ---- outliers --------------------------------------------------------------------------------------------------------
-# Steps that took much longer than the others, and what they did in that time.
 
 TIMES = 2.0
 """Times the median: what takes twice as long as usual did something else, or was held up; a garbage collection or the

@@ -58,7 +58,6 @@ def note_step() -> None:
 
 
 # ---- spans -----------------------------------------------------------------------------------------------------------
-# From marks to the stretches of phases: what began and ended, and what of it was inside what.
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +391,6 @@ class Leads:
 
 
 # ---- compiled_stretches ----------------------------------------------------------------------------------------------
-# What a loop's compiled functions leave untold.
 
 
 def calls_without_phases(record: Sequence[int]) -> int:

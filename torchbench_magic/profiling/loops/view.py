@@ -161,12 +161,6 @@ def _said_place(profile: Profile, top: _Top) -> str | None:
     return line_label(profile.sources, of.source_id, of.line)
 
 
-def _first_step(profile: Profile) -> Outlier | None:
-    if any(doubt.kind in LOAD_KINDS for doubt in profile.warnings):
-        return None
-    return long_first_step(profile.phases_by_line)
-
-
 def _outliers(profile: Profile) -> tuple[Outlier, ...]:
     """Steps that took long by what they did, not by what recording added: where other processes had the processor, that
     is not known."""
@@ -261,7 +255,9 @@ def loop_footer(profile: Profile) -> Iterator[StyledText]:
     )
     yield from _outside(profile)
     yield from _evaluated(profile)
-    if (begun := _first_step(profile)) is not None:
+    is_loaded = any(doubt.kind in LOAD_KINDS for doubt in profile.warnings)
+    begun = None if is_loaded else long_first_step(profile.phases_by_line)
+    if begun is not None:
         yield (*_outlier(profile, begun, "The first step"), Phrase("."))
     for outlier in _outliers(profile)[1:]:
         first, *rest = _outlier(profile, outlier)
@@ -300,7 +296,6 @@ def _evaluated(profile: Profile) -> Iterator[StyledText]:
 
 
 # ---- step_strip ------------------------------------------------------------------------------------------------------
-# The steps of a training loop, drawn: a strip a step, its phases on top of each other.
 
 _WIDTH, _HEIGHT = 640, 96  # px
 _MOST_STRIPS = 160  # strips: of more steps, neighbours share one

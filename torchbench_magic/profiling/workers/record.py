@@ -90,7 +90,6 @@ def starts_again(workers: pd.DataFrame) -> int:
 
 
 # ---- waiting_for_workers ---------------------------------------------------------------------------------------------
-# The sentence on a line that waits for DataLoader workers: how long, and what keeps them.
 
 _RANGE = "enumerate(DataLoader)#_MultiProcessing"  # torch's range round fetching a batch from workers
 _LEAST = 0.2  # of the wall time: below that, no advice
