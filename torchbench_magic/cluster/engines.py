@@ -81,8 +81,6 @@ def boot_id() -> str:
 
 
 # ---- cluster ---------------------------------------------------------------------------------------------------------
-# A running cluster of ipyparallel, by the name of its profile or by its id.
-#
 # ipyparallel is imported here, at the first use. Its own search for a cluster waits ten seconds for a file that is not
 # there, so the files that its controller writes are looked for first.
 

@@ -178,7 +178,6 @@ def _in_columns(stretches: Ints, edges: Floats) -> Floats:
 
 
 # ---- analysis --------------------------------------------------------------------------------------------------------
-# From the events of the ranks to a `RankProfile`: clocks, blame, what the straggler did.
 
 LONGER = 1 / 2
 """Beyond the median of the other ranks: what a rank does longer by less may come from the core that it runs on. In jobs
@@ -483,8 +482,6 @@ def _ending(runs: Sequence[RankRun], zero: int, span: float) -> str:
 
 
 # ---- rank_insights ---------------------------------------------------------------------------------------------------
-# Why a job of ranks takes as long as it does: a rank that is late again and again, and what all ranks wait for.
-#
 # ``straggler`` is about one rank. ``waiting-for`` is about the rest of the time in which ranks stand in collectives and
 # compute nothing: for data in transfer, or for each other by turns.
 

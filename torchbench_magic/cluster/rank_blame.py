@@ -103,7 +103,8 @@ def match_collectives(
     some: list[tuple[int, ...]] = []
     for key in dict.fromkeys(key for each in places for key in each) if len(places) > 1 else ():
         members = [at for at, each in enumerate(places) if key in each]
-        size = _told_size(key)
+        said = _GROUP_SIZE.search(key)
+        size = int(said[1]) if said is not None else None
         is_whole = len(members) == len(calls)
         if not _all_wait(key) or (size is None and (grouped or not is_whole)):
             continue
@@ -124,12 +125,6 @@ def match_collectives(
     )
     every = sum(_all_wait(key) for each in calls for key in each.key) if len(calls) > 1 else 0
     return MatchedCollectives(index, arrival, begin, end, every - int((index >= 0).sum()))
-
-
-def _told_size(key: str) -> int | None:
-    """Of the group, where a key ends with it."""
-    found = _GROUP_SIZE.search(key)
-    return int(found[1]) if found is not None else None
 
 
 def _spread(row: tuple[int, ...], members: Sequence[int], ranks: int) -> tuple[int, ...]:

@@ -141,18 +141,14 @@ class WaitingWatch:
         while not self._ended.is_set():
             if select.select([self._read], [], [], _EACH)[0]:
                 os.read(self._read, 64)
-                if not self._ended.is_set():
-                    self._free()
+                if not self._ended.wait(_STILL_WAITS) and self._place() is not None:
+                    self._sockets.shut()
             now, used = time.perf_counter(), time.process_time()
             found = self._place() if used - spent < _IDLE * (now - looked) else None
             if found is None or found != place:
                 since, place = now, found or ("", "")
             spent, looked = used, now
             self._tell(place if found is not None and now - since >= _TELL_AFTER else None, now - since)
-
-    def _free(self) -> None:
-        if not self._ended.wait(_STILL_WAITS) and self._place() is not None:
-            self._sockets.shut()
 
     def _place(self) -> tuple[str, str] | None:
         """(``all_reduce``, ``In[3]:7``) where the main thread communicates, else None."""
@@ -184,8 +180,6 @@ class WaitingWatch:
 
 
 # ---- engine_rank -----------------------------------------------------------------------------------------------------
-# On an engine: one rank of a job, made ready, run under the profiler, and put away.
-#
 # A job has three questions. `prepare` does all that can fail by itself (torch, the names, the code), while no other
 # rank waits for this one. `run_rank` makes the process group, unless the user has one, and profiles the cell; a rank
 # that fails ends the group at once, which frees the others from the collectives in which they wait for it (else they

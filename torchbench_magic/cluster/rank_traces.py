@@ -415,7 +415,6 @@ def _moved(event: dict[str, Any], rank: int, shift: float) -> tuple[dict[str, An
 
 
 # ---- load_ranks ------------------------------------------------------------------------------------------------------
-# Traces of the ranks of a job, from torchrun, Lightning, accelerate or `rank_profile`, as one `RankProfile`.
 
 _IN_NAME = re.compile(r"rank[-_.=]?(\d+)|^profile_(\d+)\.json", re.IGNORECASE)
 """``rank3``, ``rank-3``; ``profile_3.json`` is accelerate's."""

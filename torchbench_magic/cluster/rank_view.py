@@ -132,7 +132,6 @@ def _legend(profile: RankProfile, hatch: str, top: int) -> Iterator[str]:
 
 
 # ---- rank_document ---------------------------------------------------------------------------------------------------
-# The ranks of a job as a document: who holds the others up, then the strip, the table of ranks and that of ops.
 
 _MOST_RANK_COLUMNS = 8
 _MOST_OPS = 200

@@ -38,8 +38,6 @@ from torchbench_magic.units import seconds_text
 from .engines import Answer, Asking, Cluster, Engine, connected, for_engines, is_here, own_folders, probe, why_not
 
 # ---- joined_engines --------------------------------------------------------------------------------------------------
-# What several engines measured, as one result.
-#
 # Alternatives are paired on the engine that measured them, where they were sampled side by side. What two engines
 # measured is of two machines, or of two times of one: so a statement that stood alone is compared between them
 # unpaired, and one window of time on either side decides nothing, however far the times lie apart.
@@ -204,8 +202,6 @@ class HostQueues:
 
 
 # ---- engine_runs -----------------------------------------------------------------------------------------------------
-# Timing on the engines of a cluster: `compare_on_engines`.
-#
 # With points each is measured on one engine, whichever host is free; without, all engines measure the same, and each is
 # an environment. A host has one engine at work at a time.
 

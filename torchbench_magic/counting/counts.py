@@ -208,8 +208,6 @@ def _arcs(graph: CallGraph, of: Collection[str], side: Side) -> Iterator[tuple[s
 
 
 # ---- instruction_tree ------------------------------------------------------------------------------------------------
-# A tree of the instructions of one count, for a flame graph.
-#
 # callgrind's file has arcs, not stacks. The tree is what gprof2dot draws from the same file, unfolded: what a function
 # costs is shared among its callers in proportion to what each of them paid for calling it, on every way alike. That is
 # an assumption where a function does other work for other callers, and exact where it has one caller. Functions that
@@ -343,7 +341,6 @@ def _circles(names: Mapping[str, None], arcs: Arcs) -> list[tuple[str, ...]]:
 
 
 # ---- counts ----------------------------------------------------------------------------------------------------------
-# Instruction counts: torch's own stats of each statement, and who called whom.
 
 CountKey = tuple[str | None, str | None, int] | tuple[str | None, str | None, int, str]
 """(description, sub_label, thread count it was counted at); and of results side by side, the result's name."""

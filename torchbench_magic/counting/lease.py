@@ -275,7 +275,6 @@ def _connected(name: str) -> socket.socket:
 
 
 # ---- the start -------------------------------------------------------------------------------------------------------
-# valgrind's options, and an environment that is the same in every session.
 
 _BOOT = """\
 import sys

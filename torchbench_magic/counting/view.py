@@ -281,7 +281,6 @@ def facts(diff: CountsDiff) -> dict[str, Any]:
 
 
 # ---- callers_and_callees ---------------------------------------------------------------------------------------------
-# Callers and callees of one function, as the table that opens under its row.
 
 _MOST = 12  # of each
 
@@ -327,7 +326,6 @@ def _caller_row(record: dict[str, float]) -> Row:
 
 
 # ---- call_flame ------------------------------------------------------------------------------------------------------
-# The instructions of one statement as a flame graph.
 
 _KINDS = {"torch": "torch", "Python": "python", "allocator and lookup": "memory", "other": "other"}
 _NOTE = (

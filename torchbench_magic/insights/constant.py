@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from torchbench_magic import units
 from torchbench_magic.profiling.profile import Profile
@@ -25,7 +25,7 @@ from torchbench_magic.profiling.statements import (
 )
 from torchbench_magic.result_base import Cure, Insight
 
-from .evidence import LEAST_SECONDS, LEAST_SHARE, LineUse, OpUse, Recorded, recorded_lines, stake_text
+from .evidence import LEAST_SECONDS, LEAST_SHARE, LineUse, OpUse, Recorded, of_each_line, stake_text
 
 FEWEST = 10
 """Runs of the line: fewer are no loop worth a change."""
@@ -50,13 +50,7 @@ def constant(profile: Profile) -> list[Insight]:
     Silent: outside of loops and functions; where recorded shapes show inputs of several kinds; where the text shows
     that the tensor is written to or kept. Seconds at stake: the ops that make it.
     """
-    return _of_lines(profile, _constant_of)
-
-
-def _of_lines(profile: Profile, judged: Callable[[Profile, Recorded, LineUse], Insight | None]) -> list[Insight]:
-    recorded = recorded_lines(profile)
-    found = (judged(profile, recorded, use) for use in recorded.lines if recorded.wall > 0)
-    return [each for each in found if each is not None]
+    return of_each_line(profile, _constant_of)
 
 
 def _constant_of(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | None:
@@ -204,7 +198,6 @@ def _root(node: ast.AST | None) -> str:
 
 
 # ---- copies ----------------------------------------------------------------------------------------------------------
-# Tensors that a line converts, or lays out anew, again and again.
 
 FEWEST_COPIES = 10
 """What is converted once or twice has to be converted."""
@@ -237,7 +230,7 @@ def copies(profile: Profile) -> list[Insight]:
     can cure these.
     Seconds at stake: the copies with all they call.
     """
-    return _of_lines(profile, _copies_of)
+    return of_each_line(profile, _copies_of)
 
 
 def _copies_of(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | None:
@@ -248,7 +241,7 @@ def _copies_of(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | 
     share = seconds / recorded.base
     by_op: dict[str, float] = defaultdict(float)
     for op in copied:
-        by_op[_cause(op)] += op.wall
+        by_op[op.above[0] if op.above else op.name] += op.wall
     cause = max(by_op, key=lambda name: by_op[name], default="")
     least = LEAST_SHARE if cause in _CAUSES else LEAST_WITHIN
     if calls < FEWEST_COPIES or share < least or seconds < LEAST_SECONDS:
@@ -291,11 +284,6 @@ def _closes(name: str) -> bool:
     """Whether copies within this op are not the line's to change, or counted with it already."""
     inner = name == _CONVERTS or name in _LAYS_OUT
     return inner or name.startswith((_BACKWARD, "Optimizer")) or "conv" in name or "mkldnn" in name
-
-
-def _cause(op: OpUse) -> str:
-    """What the line called, or the copy itself."""
-    return op.above[0] if op.above else op.name
 
 
 def _cures(by_op: Mapping[str, float], converts: bool) -> tuple[Cure, ...]:

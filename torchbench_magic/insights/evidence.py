@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from torchbench_magic import units
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.profiling.recording_cost import LEAST, MICROSECONDS
 from torchbench_magic.profiling.trace import line_label
-from torchbench_magic.result_base import CodeLine
+from torchbench_magic.result_base import CodeLine, Insight
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +48,6 @@ def places_text(places: tuple[CodeLine, ...]) -> str:
 
 
 # ---- line_uses -------------------------------------------------------------------------------------------------------
-# What each line of the cell's own thread did: its ops with what called them, its calls of modules, its time.
 
 _MOST_TIMES = 3.0  # the costs are good to a factor of three
 _COMPILED = "Torch-Compiled Region"  # torch's name of a call of compiled code
@@ -175,6 +174,17 @@ def recorded_lines(profile: Profile) -> Recorded:
     found = _read(profile)
     _last = weakref.ref(profile), found
     return found
+
+
+def of_each_line(
+    profile: Profile,
+    judged: Callable[[Profile, Recorded, LineUse], Insight | None],
+    but: Collection[tuple[str, int]] = (),
+) -> list[Insight]:
+    """What is said of the lines, one by one; ``but`` of some nothing is."""
+    recorded = recorded_lines(profile)
+    found = (judged(profile, recorded, use) for use in recorded.lines if recorded.wall > 0 and use.key not in but)
+    return [each for each in found if each is not None]
 
 
 def _read(profile: Profile) -> Recorded:

@@ -227,7 +227,6 @@ _CURE_BY_ITSELF = {
 
 
 # ---- growing_lines ---------------------------------------------------------------------------------------------------
-# Which lines' bytes grow as a loop goes on: told by what of their blocks is alive at moments of the loop.
 
 FEWEST_RUNS = 5
 """Of a line: with fewer steps a few blocks that stay are no growth yet."""

@@ -15,7 +15,7 @@ from torchbench_magic.profiling.trace import Source
 from torchbench_magic.result_base import CodeLine, Cure, Insight
 
 from .evidence import LEAST_SECONDS, recorded_lines, stake_text
-from .training import FEWEST_STEPS, LoopFacts, loop_facts
+from .training import FEWEST_STEPS, loop_facts
 
 # ---- optimizer_loop --------------------------------------------------------------------------------------------------
 # ``optimizer-loop``: an optimizer that updates parameters one after the other, where torch can do all in one call.
@@ -209,7 +209,8 @@ def no_zero_grad(profile: Profile) -> list[Insight]:
         return []
     if any(_WRITES.search(source.text) for source in profile.sources.values()):
         return []
-    found, backward = [], _lines_of(facts, "backward")
+    found: list[Insight] = []
+    backward = [line for line, _ in facts.lines(facts.parts[facts.parts["phase"] == "backward"])]
     made = facts.parts[(facts.parts["phase"] == "optimizer") & facts.parts["line"].notna()]
     for (source_id, line), mine in made.groupby(["source_id", "line"], sort=False):
         steps = mine["step"].astype("int64").unique()
@@ -229,7 +230,3 @@ def no_zero_grad(profile: Profile) -> list[Insight]:
         cure = Cure("Clear its gradients before each backward pass.", code)
         found.append(Insight("no-zero-grad", seconds, seconds / facts.wall, text, evidence, (where,), (cure,)))
     return found
-
-
-def _lines_of(facts: LoopFacts, phase: str) -> list[CodeLine]:
-    return [line for line, _ in facts.lines(facts.parts[facts.parts["phase"] == phase])]

@@ -24,7 +24,7 @@ from torchbench_magic.profiling.statements import (
 )
 from torchbench_magic.result_base import Cure, Insight
 
-from .evidence import LEAST_SECONDS, LEAST_SHARE, LineUse, Recorded, recorded_lines, stake_text
+from .evidence import LEAST_SECONDS, LEAST_SHARE, LineUse, Recorded, of_each_line, stake_text
 
 FEWEST = 10
 """Runs of the line: what is imported, compiled or allocated at its first run is no pattern."""
@@ -85,17 +85,7 @@ def python(profile: Profile) -> list[Insight]:
     numpy (a kind of its own); where one run of it took most of the time, or where that cannot be told (no trace).
     Seconds at stake: the time outside torch but `CALL` for each op, without what recording added.
     """
-    return _of_each_line(profile, _python_on)
-
-
-def _of_each_line(profile: Profile, judged: Callable[[Profile, Recorded, LineUse], Insight | None]) -> list[Insight]:
-    """What is said of the lines that are not known to wait."""
-    recorded = recorded_lines(profile)
-    if recorded.wall <= 0:
-        return []
-    waiting = _waiting_lines(profile)
-    found = (judged(profile, recorded, use) for use in recorded.lines if use.key not in waiting)
-    return [each for each in found if each is not None]
+    return of_each_line(profile, _python_on, _waiting_lines(profile))
 
 
 def _python_on(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | None:
@@ -108,7 +98,7 @@ def _python_on(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | 
     if not use.called or use.called + use.modules < use.runs:  # around nothing: memory that is given back, hooks
         return None
     place = place_in(profile.sources.get(use.key[0]), use.key[1])
-    if place is None or any(_leaves(call, place) for call in calls_in(place.head)):
+    if place is None or any(leaves_for_numpy(call, place.module) for call in calls_in(place.head)):
         return None
     if not _known_calls(place, use):
         return None
@@ -154,7 +144,7 @@ def numpy(profile: Profile) -> list[Insight]:
     Seconds at stake: the time of the line outside torch, without what recording added. The same in torch takes some of
     it, and may take more: numpy is faster at times.
     """
-    return _of_each_line(profile, _numpy_on)
+    return of_each_line(profile, _numpy_on, _waiting_lines(profile))
 
 
 def _numpy_on(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | None:
@@ -167,7 +157,7 @@ def _numpy_on(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | N
     place = place_in(profile.sources.get(use.key[0]), use.key[1])
     if place is None or not _known_calls(place, use):
         return None
-    leaving = [call_name(call) for call in calls_in(place.head) if _leaves(call, place)]
+    leaving = [call_name(call) for call in calls_in(place.head) if leaves_for_numpy(call, place.module)]
     handed_over = _hands_over if use.runs >= FEWEST else _gives_to_numpy
     if not leaving or not _takes_tensor(place, handed_over) or (use.runs < FEWEST and seconds < LARGE):
         return None
@@ -193,10 +183,6 @@ def _numpy_cures(called: list[str]) -> tuple[Cure, ...]:
     same = [f"`torch.{_IN_TORCH[name]}` for `{full}`" for name, full in short.items() if name in _IN_TORCH]
     stay = f"Use torch: {', '.join(same)}" if same else "Use the same function in torch, if there is one"
     return (Cure(f"{stay} (compare both with `%%timer`: NumPy can be faster)."),)
-
-
-def _leaves(call: ast.Call, place: StatementPlace) -> bool:
-    return leaves_for_numpy(call, place.module)
 
 
 def _takes_tensor(place: StatementPlace, is_handed: Callable[[ast.Call], bool]) -> bool:

@@ -213,7 +213,6 @@ def _same_stretch(
 
 
 # ---- peak ------------------------------------------------------------------------------------------------------------
-# ``peak``: what the highest moment of memory is made of, where something can be done about it.
 
 LEAST_PEAK = 10 << 20
 """Bytes: below it no machine that runs torch is short of memory by it."""

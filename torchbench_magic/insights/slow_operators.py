@@ -67,14 +67,10 @@ def slow_dtype(profile: Profile) -> list[Insight]:
     wide = peaks.flops_of("float32")
 
     def stake(row: OpEfficiency) -> float:
-        if not row.flops > 0:
-            return 0.0
-        if not peaks.is_slow(row.dtype):
-            return 0.0
-        return row.seconds - row.flops / wide
+        return row.seconds - row.flops / wide if row.flops > 0 and peaks.is_slow(row.dtype) else 0.0
 
     found = []
-    for at, wall in _at_lines(profile, efficiency, stake):
+    for at, wall in _at_lines(profile, stake):
         own = peaks.flops_of(at.top.dtype)
         text = (
             f"`{at.where}` multiplies in {at.top.dtype}, which this processor does at {own / 1e9:.3g} GFLOP/s at most,"
@@ -95,15 +91,12 @@ def shape(profile: Profile) -> list[Insight]:
     At stake: their time above the roof. Silent for a product that is held up by page faults, ran on one thread, or is
     small in all sizes (`insights.overhead`).
     """
-    efficiency = trusted_efficiency(profile)
-    if efficiency is None:
-        return []
 
     def stake(row: OpEfficiency) -> float:
         return _usual(row) - row.roof if row.kind == "below-roof" and row.narrow is not None else 0.0
 
     found = []
-    for at, wall in _at_lines(profile, efficiency, stake):
+    for at, wall in _at_lines(profile, stake):
         narrow = at.top.narrow
         assert narrow is not None
         name, size = narrow
@@ -130,15 +123,12 @@ def page_fault(profile: Profile) -> list[Insight]:
     the end of its heap. At stake: what the page faults of a line's ops take, with giving the pages back. Where an op is
     far below its roof for another reason too, `below_roof` tells that beside it, without these seconds.
     """
-    efficiency = trusted_efficiency(profile)
-    if efficiency is None:
-        return []
 
     def stake(row: OpEfficiency) -> float:
         return row.fault_seconds if row.kind == "page-fault" else 0.0
 
     by_line: dict[CodeLine, list[_AtLine]] = {}
-    for at, _ in _at_lines(profile, efficiency, stake, least_share=0.0):
+    for at, _ in _at_lines(profile, stake, least_share=0.0):
         by_line.setdefault(at.where, []).append(at)
     recorded = recorded_lines(profile)
     wall = recorded.base
@@ -195,7 +185,7 @@ def below_roof(profile: Profile) -> list[Insight]:
         return _rest(row) - row.roof if row.kind in ("below-roof", "serial", "page-fault") else 0.0
 
     found = []
-    for at, wall in _at_lines(profile, efficiency, stake):
+    for at, wall in _at_lines(profile, stake):
         row = at.top
         against = "arithmetic" if row.side == "compute" else "bandwidth"
         besides = ", its page faults aside," if row.kind == "page-fault" else ""
@@ -227,13 +217,12 @@ def _cures_below(row: OpEfficiency) -> tuple[Cure, ...]:
 
 def _at_lines(
     profile: Profile,
-    efficiency: Efficiency,
     stake: Callable[[OpEfficiency], float],
     least_share: float = LEAST_SHARE,
 ) -> Iterator[tuple[_AtLine, float]]:
     """Each op on each line of the cell's own thread that has enough at stake, with the wall time; the most first."""
-    recorded = recorded_lines(profile)
-    if recorded.wall <= 0:
+    efficiency, recorded = trusted_efficiency(profile), recorded_lines(profile)
+    if efficiency is None or recorded.wall <= 0:
         return
     labels = {use.key: use.where for use in recorded.lines}
     rows: dict[tuple[str, CodeLine], list[OpEfficiency]] = {}

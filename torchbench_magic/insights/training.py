@@ -15,7 +15,7 @@ from torchbench_magic.array_types import Ints
 from torchbench_magic.process.contention import LOAD_KINDS
 from torchbench_magic.profiling.device_times import busy_stretches, host_waits
 from torchbench_magic.profiling.loops.phases import EVALUATION, GRAPH, TRAIN_MODE, TRAINED, VARIES, is_most
-from torchbench_magic.profiling.profile import VOIDING, Profile
+from torchbench_magic.profiling.profile import VOIDING, Profile, has_device
 from torchbench_magic.profiling.statements import call_name, place_in
 from torchbench_magic.profiling.trace import Trace
 from torchbench_magic.profiling.workers.loop import STARTING, WAITING
@@ -232,7 +232,7 @@ def input_bound(profile: Profile) -> list[Insight]:
     where that is seen.
     """
     facts = loop_facts(profile)
-    if facts is None or facts.steps < FEWEST_STEPS or _is_on_device(profile):
+    if facts is None or facts.steps < FEWEST_STEPS or has_device(profile):
         return []
     rows = facts.parts[facts.parts["phase"] == "input"]
     waited, whole = float(rows["seconds"].sum()), float(facts.step_seconds.sum())
@@ -273,13 +273,6 @@ def input_bound(profile: Profile) -> list[Insight]:
         evidence |= {"most_in_workers": work.line, "share_of_their_time": work.share}
     places = (where,) if inner is None or inner == where else (where, inner)
     return [Insight("input-bound", seconds, share, text, evidence, places, cures)]
-
-
-def _is_on_device(profile: Profile) -> bool:
-    return (
-        bool(float(profile.ops["self_device_time"].fillna(0).sum()) > 0)
-        or float(profile.phases.loc[profile.phases["phase"] == "transfer", "seconds"].sum()) > 0
-    )
 
 
 class _Workers:

@@ -190,15 +190,11 @@ def have_own_parts(made: Any, optimizer: Any) -> None:
         made.step = counted
 
 
-def is_plain_container(value: Any) -> bool:
-    return type(value) in (list, tuple, dict)
-
-
 def converted(value: Any, convert: Callable[[Any], Any], depth: int = 0) -> Any:
     """A tensor converted, or a list, tuple or dict with its tensors converted; the value itself where none was."""
     if is_tensor(value):
         return convert(value)
-    if depth >= _DEEPEST or not is_plain_container(value) or len(value) > 1000:
+    if depth >= _DEEPEST or type(value) not in (list, tuple, dict) or len(value) > 1000:
         return value
     if isinstance(value, dict):
         items = {key: converted(item, convert, depth + 1) for key, item in value.items()}
@@ -339,7 +335,6 @@ def _is_plain(tensor: Any) -> bool:
 
 
 # ---- optimizers ------------------------------------------------------------------------------------------------------
-# Levers that have an optimizer update all its parameters at once.
 
 
 def optimizer_form(word: str, site: Site) -> Change:
@@ -450,7 +445,6 @@ def flush_denormal(site: Site) -> Change:
 
 
 # ---- compile_lever ---------------------------------------------------------------------------------------------------
-# The lever that compiles what the cell calls.
 
 _TRAINING = {"backward", "step", "zero_grad"}
 """Names by which a function is known to train: then the modules that it calls are compiled, and not itself."""
@@ -535,7 +529,8 @@ def _targets(site: Site) -> tuple[list[str], list[str]]:
             modules[name] = value
         elif is_a(value, FunctionType) and (value.__globals__ is site.home or value.__globals__ is site.names):
             inner = notebook_functions([name], site.names, site.home)
-            if _may_be_compiled(value) and not any(_trains(each) for each in [value, *inner]):
+            called = {word for each in [value, *inner] for word in names_used(each.__code__)}
+            if _may_be_compiled(value) and _TRAINING.isdisjoint(called):
                 functions.append(name)
             else:
                 todo += sorted(variables_read([], site.names, [value]))
@@ -545,10 +540,6 @@ def _targets(site: Site) -> tuple[list[str], list[str]]:
 
 def _may_be_compiled(function: FunctionType) -> bool:
     return not (inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function))
-
-
-def _trains(function: FunctionType) -> bool:
-    return bool(_TRAINING & {*names_used(function.__code__)})
 
 
 def _is_compiled(module: Any) -> bool:
@@ -572,7 +563,6 @@ def graphs_compiled() -> int:
 
 
 # ---- levers ----------------------------------------------------------------------------------------------------------
-# All of them.
 
 LEVERS: dict[str, Lever] = {
     "inference_mode": inference_mode,

@@ -60,7 +60,6 @@ from .run_variant import CellCalls, bound_to_what_is_given, first_state
 from .trial_outcome import VALUE, CallOutcome, compared, differing, differs_in, is_evident, not_comparable, only_tiny
 
 # ---- trying ----------------------------------------------------------------------------------------------------------
-# ``--try``: the body as it is against the body under each lever, side by side.
 
 WHOLE_S = 16.0
 """Seconds that code is sampled for, all levers together, which is too slow for a verdict (`STRETCH_S`) and where no
@@ -190,7 +189,6 @@ def _plan(plan: Plan, trials: Trials, alternatives: int) -> Plan:
 
 
 # ---- asked -----------------------------------------------------------------------------------------------------------
-# The levers that are asked for.
 
 _THREADS = re.compile(r"threads:([0-9]{1,9})")
 

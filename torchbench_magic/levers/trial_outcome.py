@@ -10,6 +10,9 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
+import torch
+
 from torchbench_magic.process.static_introspection import ABSENT, TOO_MANY, is_a
 from torchbench_magic.timing.equality import (
     Gap,
@@ -119,9 +122,6 @@ def is_evident(outcome: CallOutcome, given: Collection[str] = ()) -> bool:
 
 def holds_numbers(value: Any, depth: int = 0) -> bool:
     """Whether there is a tensor, an array or a float in it."""
-    import numpy as np
-    import torch
-
     if is_a(value, Numbers):
         return value.kind not in ("int", "bool", "NumPy number") or value.values.dtype.kind in "fc"
     if is_a(value, (torch.Tensor, np.ndarray, np.inexact, float, complex, Object)):
@@ -188,8 +188,6 @@ def not_comparable(ours: CallOutcome, baseline: CallOutcome) -> dict[str, str]:
 
 
 def _of_leaf(one: Any, other: Any, precision: Any) -> tuple[Outcome, float]:
-    import torch
-
     if one is TOO_MANY or other is TOO_MANY:
         return "", math.nan
     if one is ABSENT or other is ABSENT:
@@ -219,8 +217,6 @@ def _name_of_class(value: Any) -> tuple[str, str]:
 def detached(value: Any, depth: int = 0) -> Any:
     """A value apart from what later calls change: its numbers copied, in lists, tuples and dicts too. Of a module and
     an optimizer it is their parameters, buffers and state."""
-    import torch
-
     value = frame_parts(value) or form(value)
     if is_a(value, Numbers):
         return value.copy()
@@ -238,8 +234,6 @@ def detached(value: Any, depth: int = 0) -> Any:
 
 def _state_of(value: Any) -> Any:
     """Of a module or an optimizer that the cell made."""
-    import torch
-
     if is_a(value, torch.nn.Module):
         named = (*value.named_parameters(), *value.named_buffers())
         return {_plain(f".{name}"): tensor for name, tensor in named}

@@ -179,8 +179,6 @@ def read_not_empty(text: str) -> str:
 
 
 # ---- option_line -----------------------------------------------------------------------------------------------------
-# How a magic's line is read: leading options as a shell reads them, then the rest, verbatim.
-#
 # An option is declared where its value lives, as a field of a frozen dataclass (see `notebook.options`). Reading stops
 # at the first token that is no option, or at ``--``; what follows is code and reaches the magic untouched, quotes and
 # all. Names are never abbreviated: a line means the same after a new option arrives.

@@ -262,7 +262,6 @@ class DoctorOptions(SharedOptions):
 
 
 # ---- profiler_options ------------------------------------------------------------------------------------------------
-# The options of `%tprofile` and `%%tprofile`.
 
 
 def _sort_keys() -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from torchbench_magic.process.code import CompiledBody, globals_assigned, global
 from torchbench_magic.result_base import Doubt
 
 # ---- local_scope -----------------------------------------------------------------------------------------------------
-# The local names of the function that a magic stands in.
 
 _SHELL = ("IPython", __name__.partition(".")[0])
 _IMPLICIT = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")

@@ -95,7 +95,6 @@ def deliver_ranks(outcome: RankOutcome, options: ProfilerOptions, doubts: list[D
 
 
 # ---- profiler --------------------------------------------------------------------------------------------------------
-# ``%tprofile STMT`` and ``%%tprofile``.
 
 _HELP = f"""Run a statement or a cell once and show which lines and torch ops use the time and the memory.
 

@@ -16,7 +16,6 @@ import pandas as pd
 import traitlets
 
 from torchbench_magic import units
-from torchbench_magic.cluster import rank_view
 from torchbench_magic.cluster.job_profile import RankProfile
 from torchbench_magic.counting import view as counting_view
 from torchbench_magic.counting.diff import BY, CountsDiff, Total, difference
@@ -32,7 +31,7 @@ from torchbench_magic.profiling.lines_view import insights_table
 from torchbench_magic.profiling.ops_view import GROUPINGS, place, sort_column
 from torchbench_magic.profiling.pictures import profile_flame
 from torchbench_magic.profiling.profile import Profile
-from torchbench_magic.result_base import Insight
+from torchbench_magic.result_base import Insight, show
 from torchbench_magic.show import flame, page_data
 from torchbench_magic.show.document import Document, clipped
 from torchbench_magic.show.html import box_class
@@ -156,8 +155,6 @@ def _main_loop() -> asyncio.AbstractEventLoop | None:
 
 
 # ---- explorers -------------------------------------------------------------------------------------------------------
-# The live form of a result: ipywidgets controls round the same table, where Python must answer.
-#
 # The table is an anywidget that mounts ``static/table.js``, the module of the inline output. What is chosen there is
 # readable in Python: ``w.selection`` (and ``w.rows``, the selected rows of the result's own table) can be observed.
 
@@ -258,7 +255,8 @@ class Explorer(TableExplorer):
         raise NotImplementedError
 
     def _build(self) -> Document:
-        raise NotImplementedError
+        document: Document = show(self.result, "document")
+        return document
 
     def _draw(self) -> Document:
         document = self._build()
@@ -397,9 +395,6 @@ class ProfileDiffExplorer(Explorer):
         chosen = [diff_view.place_in_other(self.result, row) in self.selection for row in frame_rows(lines)]
         return lines[chosen] if any(chosen) else ops[ops["op"].isin(self.selection)]
 
-    def _build(self) -> Document:
-        return diff_view.document(self.result)
-
 
 class DiagnosisExplorer(Explorer):
     """What the doctor found; ``rows`` are those of ``.frame`` selected."""
@@ -424,9 +419,6 @@ class RankExplorer(Explorer):
     def rows(self) -> pd.DataFrame:
         ranks = self.result.ranks
         return ranks[[f"rank {rank}" in self.selection for rank in ranks["rank"]]]
-
-    def _build(self) -> Document:
-        return rank_view.document(self.result)
 
 
 # ---- counts_explorer -------------------------------------------------------------------------------------------------

@@ -94,8 +94,6 @@ def _clipped(text: str) -> str:
 
 
 # ---- compile_watch ---------------------------------------------------------------------------------------------------
-# What ``torch.compile`` compiled during a run, by the compiler's own account.
-#
 # Two things are put together. The compiler's records say what was compiled, how long it took and which guard had
 # failed. Its callbacks say when, and let us look at the variables before they are gone: a guard that failed says what a
 # variable was, not what it is. A record is written after its callback, so that it is read at the next one, or at the

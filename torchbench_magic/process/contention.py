@@ -368,7 +368,6 @@ def native_io_threads() -> frozenset[int]:
 
 
 # ---- process_use -----------------------------------------------------------------------------------------------------
-# What this process used until now: page faults and processor time; two readings and their difference.
 
 
 @dataclass(frozen=True)
@@ -406,7 +405,6 @@ def read_use() -> ProcessUse:
 
 
 # ---- wanted_clock ----------------------------------------------------------------------------------------------------
-# A clock of what one thread wanted of the processors: the time that it ran, and that it waited for a free core.
 
 _SCHEDSTAT = "/proc/thread-self/schedstat"  # "ran waited times", in ns (sched-stats.rst of Linux)
 

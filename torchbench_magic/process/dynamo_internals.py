@@ -36,7 +36,6 @@ from types import CellType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 # ---- after_import ----------------------------------------------------------------------------------------------------
-# Something done as soon as a module is imported, by whoever imports it.
 
 
 class AfterImport:
@@ -96,8 +95,6 @@ class _Then:
 
 
 # ---- guards ----------------------------------------------------------------------------------------------------------
-# A guard that failed, in words: which argument changed, from what to what.
-#
 # A guard is what compiled code asks before it runs: ``n == 1``, ``tensor 'x' rank mismatch. expected 1, actual 2``. Its
 # text is torch's own for people to read, so that an unknown one is handed on as it is.
 

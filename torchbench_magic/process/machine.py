@@ -378,7 +378,6 @@ def _place(path: str) -> str:
 
 
 # ---- caches ----------------------------------------------------------------------------------------------------------
-# Sizes of the processor's caches, and how to empty them.
 
 _FALLBACK = 64 << 20
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}

@@ -84,11 +84,6 @@ def what_stays(obj: Any) -> str | None:
     return "a memoryview" if kind is memoryview else None
 
 
-def standard_stream(obj: Any) -> str | None:
-    """The name in `sys` of what a process prints to or reads from: every process has its own."""
-    return next((name for name in _STREAMS if getattr(sys, name, None) is obj), None) if obj is not None else None
-
-
 # ---- pickled_objects -------------------------------------------------------------------------------------------------
 # What pickling of a notebook's variables comes across: modules, the names that code uses, and what cannot travel.
 
@@ -174,9 +169,10 @@ def reduced_own(obj: Any) -> tuple[Any, ...] | None:
     Raises:
         Stays: it cannot be copied.
     """
-    stream = standard_stream(obj) if issubclass(type(obj), io.IOBase) else None
-    if stream is not None:
-        return getattr, (sys, stream)
+    if issubclass(type(obj), io.IOBase):
+        for name in _STREAMS:  # every process has its own
+            if getattr(sys, name, None) is obj:
+                return getattr, (sys, name)
     if (what := what_stays(obj)) is not None:
         raise Stays(f"{what} cannot be copied")
     return reduced_optimizer(obj)
@@ -377,8 +373,6 @@ def _check_memory(needed: int, purpose: Purpose) -> None:
 
 
 # ---- shipping --------------------------------------------------------------------------------------------------------
-# The notebook's variables on their way to the counting process.
-#
 # Only the names that the code uses travel, by cloudpickle; tensors by their storage, in one piece of anonymous memory
 # that both processes hold, so that views stay views of one storage and no file is left behind. Of a module beside the
 # notebook what the code may use of it travels, as it is in this process, and installed modules are imported there; see
@@ -615,7 +609,8 @@ def unpack_variables(
         else:
             replaced.append((owner, name, value))
     if is_ours:
-        send_modules.put_in_place(replaced)
+        for owner, name, value in replaced:
+            setattr(owner, name, value)
         send_modules.check_same_in_notebook(loader.load(), description)
     for name, value in implied.items():
         shared.setdefault(name, value)

@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
@@ -19,8 +19,6 @@ from .code import codes_within
 from .frame_owner import is_library_file
 
 # ---- extensions ------------------------------------------------------------------------------------------------------
-# Compiled extension modules of a notebook on their way to the counting process.
-#
 # ``torch.utils.cpp_extension.load_inline`` builds a module somewhere under the user's cache and loads it from there: no
 # ``import`` finds it. So such a module, and its functions, travel by the path of its file.
 
@@ -104,12 +102,6 @@ class Guard:
             )
 
 
-def put_in_place(replaced: Iterable[tuple[Any, str, Any]]) -> None:
-    """What the notebook has put in the place of names of installed modules and of their classes."""
-    for owner, name, value in replaced:
-        setattr(owner, name, value)
-
-
 def check_same_in_notebook(named: Mapping[tuple[str, str], tuple[Any, ...]], described: Callable[[Any], Any]) -> None:
     """Give names of installed modules that the code uses the meaning that they have in the notebook.
 
@@ -191,7 +183,7 @@ class Loaded:
     def now(cls, namespace: Mapping[str, Any], *, with_replaced: bool = True) -> Loaded:
         """Of this process; ``namespace``: globals of the code that is counted."""
         modules = _modules()
-        local = _local_of(modules)
+        local = {name: module for name, module in modules.items() if _is_local(name, module, modules)}
         homes = {id(contents(module)): module for module in local.values()}
         main = modules.get("__main__")
         own = frozenset({*homes, id(namespace), *([] if main is None else [id(contents(main))])})
@@ -214,10 +206,6 @@ _NOT_LOOKED_AT = frozenset({"sys", "__main__", "__mp_main__", "torchbench_magic"
 
 def _modules() -> dict[str, ModuleType]:
     return {n: m for n, m in sys.modules.copy().items() if issubclass(type(m), ModuleType)}
-
-
-def _local_of(modules: Mapping[str, ModuleType]) -> dict[str, ModuleType]:
-    return {name: module for name, module in modules.items() if _is_local(name, module, modules)}
 
 
 def contents(module: ModuleType) -> dict[str, Any]:

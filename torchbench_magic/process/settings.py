@@ -20,7 +20,6 @@ from torchbench_magic.errors import Busy
 from .machine import HOOKS, called_by
 
 # ---- state_kind ------------------------------------------------------------------------------------------------------
-# One kind of state of the process: how it is read, put back, and told in words.
 
 Role = Literal["setting", "incidental", "generator", "gradient"]
 
@@ -410,8 +409,6 @@ def end_mode(mode: Any) -> None:
 
 
 # ---- process_state ---------------------------------------------------------------------------------------------------
-# Settings of the whole process that code can change: how each is read, put back, and told in words.
-#
 # Most are torch's; Python's and numpy's are here too, since a benchmark that leaves one of them changed slows or speeds
 # what runs after it. Reading all takes about 0.1 ms, nearly all of it numpy's generator and the environment.
 
@@ -666,7 +663,6 @@ def _same_numpy(one: Any, other: Any) -> bool:
 
 
 # ---- run_settings ----------------------------------------------------------------------------------------------------
-# What a run changes in the process, and puts back whatever happens.
 
 
 @contextlib.contextmanager

@@ -236,7 +236,8 @@ def join_ops_and_lines(
             lost_from = begin if number == 0 and not record.complete else 0
             segments = replay(streams[native], number, codes, tree, blind_from=record.full.get(native, lost_from))
         else:
-            segments = _no_segments(native, number, tree)
+            none = np.zeros(0, dtype=np.int64)
+            segments = Segments(native, tree.root(number), none, none, none)
         mine = np.flatnonzero(ops.native == native)
         nesting = nest(ops.start[mine], np.minimum(ops.end[mine], end))
         at = segments.at(ops.start[mine])
@@ -291,11 +292,6 @@ def without_repeats(ops: Events) -> Events:
         mine = np.flatnonzero(ops.native == native)
         kept[mine] = ~repeats(nest(ops.start[mine], ops.end[mine]).parent, ops.name[mine])
     return ops if kept.all() else ops.where(kept)
-
-
-def _no_segments(native: int, number: int, tree: LineTree) -> Segments:
-    none = np.zeros(0, dtype=np.int64)
-    return Segments(native, tree.root(number), none, none, none)
 
 
 def _of(values: NDArray[T], index: Ints, otherwise: int | bool) -> NDArray[T]:

@@ -28,7 +28,6 @@ from torchbench_magic.profiling.python.table import doubts_of_sampling, sampled_
 from torchbench_magic.profiling.workers.record import waits_for_workers, worker_table
 from torchbench_magic.result_base import Doubt
 
-from .attribution import Joined
 from .device_times import share_of_devices
 from .join import JoinedRun, RunEvents, join_run, read_run
 from .kineto import collector_paused
@@ -38,7 +37,7 @@ from .profile_tables import lay_out
 from .recorder import RecordedRun
 from .recording_cost import EventNumbers, OwnThread, cost_doubt, profiler_cost, recording_times
 from .schema import LINE_COLUMNS, frame_of
-from .sources import Cells, CodeSources, ProfiledBody, sources_of
+from .sources import CodeSources, ProfiledBody, sources_of
 from .warnings import doubts_of_holders, find_doubts
 
 
@@ -83,15 +82,17 @@ def report(
     recorded = _recorded(run, read, options)
     own_thread = OwnThread(run.own_cpu / 1e9, run.own_waited)
     added = recording_times(whole, recorded, own_thread) if recorded is not None else None
-    laid = lay_out(whole, texts.of, _thread_names(run, whole.joined), with_flops=options.flops, added=added)
+    names_of = {stream.native_id: stream.name for stream in run.record.streams} | run.python_threads
+    natives = [thread.segments.native_id for thread in whole.joined.threads]
+    thread_names = [names_of.get(native, f"thread {native} (not Python's)") for native in natives]
+    laid = lay_out(whole, texts.of, thread_names, with_flops=options.flops, added=added)
     if read.lost or read.dropped.ops:  # what was torch and what was Python is not known
         laid.lines[["self_cpu_time", "cpu_time", "python_time", "backward_cpu_time"]] = np.nan
         laid.frames[["self_cpu_time", "backward_cpu_time", "module_backward_time"]] = np.nan
     assert laid.trace is not None
     loop, sources = recorded_loop(run.marks, body, laid.trace, laid.sources, added, run.between_steps)
     python, doubts_of_python = _python(run, read, whole, texts, body)
-    as_shown = lambda file, line: _as_shown(file, line, body.cells)
-    workers = worker_table(run.workers, run.marks.workers, as_shown)
+    workers = worker_table(run.workers, run.marks.workers, body.cells)
     asked = {code for _, code in run.marks.asked.values()}
     given_up = given_up_before(run.compiled, run.record.codes, asked, laid.frames, laid.ops)
     compilations, graph_breaks = compilation_tables([*run.compiled, *given_up], laid.ops, texts, body.cells)
@@ -216,18 +217,6 @@ def _recorded(run: RecordedRun, read: RunEvents, options: ProfileOptions) -> Eve
         calls=run.outside_calls,
         shapes=options.shapes,
     )
-
-
-def _thread_names(run: RecordedRun, joined: Joined) -> list[str]:
-    names = {stream.native_id: stream.name for stream in run.record.streams} | run.python_threads
-    natives = [thread.segments.native_id for thread in joined.threads]
-    return [names.get(native, f"thread {native} (not Python's)") for native in natives]
-
-
-def _as_shown(file: str, line: int, cells: Cells) -> tuple[int | None, int]:
-    """(cell, line) as the user sees them."""
-    cell = cells(file)
-    return (None, line) if cell is None else (cell.number, cell.visible_line(line))
 
 
 # ---- body_inputs -----------------------------------------------------------------------------------------------------

@@ -98,7 +98,6 @@ class Places:
 
 
 # ---- nested_spans ----------------------------------------------------------------------------------------------------
-# What nests on a thread besides the lines: ops, ranges and calls of modules.
 
 
 @dataclass(frozen=True)
@@ -267,8 +266,6 @@ def _called_again(places: Places, frame: int, label: int) -> int:
 
 
 # ---- call_tree -------------------------------------------------------------------------------------------------------
-# The call tree of a run: lines, functions, modules and ops, each below what called it.
-#
 # A thread has a stack of three kinds of things at any moment: frames of recorded code, each on its current line; calls
 # of modules; ops and ranges. What was entered later is deeper. So a thing stands below the line that its caller was on
 # when it was entered, and a range that stays open while its frame goes on to other lines stands below each of them:

@@ -18,7 +18,6 @@ from .schema import MODULE_COLUMNS, OP_COLUMNS, ColumnType, combined_by, frame_o
 from .trace import Source, line_text
 
 # ---- call_trees ------------------------------------------------------------------------------------------------------
-# Call trees as tables: whether one is sound, sums along it, and several added up.
 
 
 def is_tree(table: pd.DataFrame) -> bool:
@@ -83,7 +82,6 @@ def sum_of_trees(
 
 
 # ---- modules ---------------------------------------------------------------------------------------------------------
-# The nn.Modules of a profile as a tree: time forward, time backward and bytes of each, from the call tree.
 
 _ENGINE = "autograd::engine::evaluate_function: "
 _MODULE_NUMBERS = ("self_time", "module_backward_time", "self_device_time", "allocated", "freed")
@@ -183,7 +181,6 @@ class _Rows:
 
 
 # ---- run_uncompiled --------------------------------------------------------------------------------------------------
-# Functions that ran as they are, told from those that ran as the compiler made them.
 
 _REGION = "Torch-Compiled Region"  # begins the name of the range in which compiled code runs
 
@@ -233,7 +230,6 @@ def compiled_from(frames: pd.DataFrame) -> frozenset[tuple[str, int]]:
 
 
 # ---- stack_groups ----------------------------------------------------------------------------------------------------
-# Operations by the stack that called them: `.ops` counted in frames of the call tree.
 
 _THINGS = ("op", "python")
 
@@ -382,7 +378,6 @@ def _frame_name(name: str) -> str:
 
 
 # ---- callers ---------------------------------------------------------------------------------------------------------
-# From an op to where it is called: its rows of ``Profile.ops`` by line, module and shapes.
 
 _BY = ["cell", "file", "source_id", "line", "module", "input_shapes", "thread"]
 _SHOWN = [

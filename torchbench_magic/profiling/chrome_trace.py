@@ -267,7 +267,6 @@ def embedded_profile(content: object, size: int) -> Profile:
 
 
 # ---- load_trace ------------------------------------------------------------------------------------------------------
-# A stored Chrome trace as a `Profile`, so that a run of a script can be looked at in a notebook.
 
 
 _NO_LINES = "a trace of torch's profiler holds no lines of the code. Times per op are valid."

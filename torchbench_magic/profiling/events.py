@@ -171,9 +171,6 @@ class Events:
         inputs = None if self.inputs is None else replace(self.inputs, index=self.inputs.index[chosen])
         return Events(self.names, self.kinds, self.devices, **columns, inputs=inputs)
 
-    def without_inputs(self) -> Events:
-        return replace(self, inputs=None)
-
     def shifted(self, by: int) -> Events:
         """The same events ``by`` ns later."""
         return replace(self, start=self.start + by, end=self.end + by)

@@ -25,7 +25,6 @@ from torchbench_magic.process.code import closed_over, codes_within
 from torchbench_magic.process.frame_owner import is_library_file
 
 # ---- variable_names --------------------------------------------------------------------------------------------------
-# Which variables code can name, with what they hold.
 
 
 def names_around(target: Callable[[], object]) -> dict[str, Any]:
@@ -36,7 +35,6 @@ def names_around(target: Callable[[], object]) -> dict[str, Any]:
 
 
 # ---- scope -----------------------------------------------------------------------------------------------------------
-# Which code gets lines of its own: the user's, not the libraries'.
 
 
 class RecordedFiles:

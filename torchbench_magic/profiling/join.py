@@ -142,7 +142,7 @@ def _within_budget(events: Events, limit: int) -> tuple[Events, Dropped]:
     seen = len(events)
     if seen <= limit:
         return events, Dropped(seen)
-    kept = events.where(~events.is_memory).without_inputs()
+    kept = replace(events.where(~events.is_memory), inputs=None)
     detail = seen - len(kept) + (events.inputs is not None)
     if len(kept) <= limit:
         return kept, Dropped(seen, detail)
@@ -171,7 +171,6 @@ def _shallow(events: Events, limit: int) -> NDArray[np.bool_]:
 
 
 # ---- joined_run ------------------------------------------------------------------------------------------------------
-# All that was recorded of a run, put on its lines: what its tables, its trace and its doubts are made of.
 
 
 @dataclass(frozen=True)

@@ -72,8 +72,6 @@ from torchbench_magic.process.interrupts import Progress
 from torchbench_magic.process.static_introspection import memory_of
 
 # ---- torch_profiler --------------------------------------------------------------------------------------------------
-# The one place that knows torch's profiler by its private names: what is assumed of each, and what if it is missing.
-# More in the head of this file.
 
 TreeTypes = tuple[Any, Any]
 
@@ -195,7 +193,6 @@ def _is_out_of_step(error: RuntimeError) -> bool:
 
 
 # ---- paused_collector ------------------------------------------------------------------------------------------------
-# Python's garbage collector, held off while many objects come at once.
 
 
 @contextlib.contextmanager
@@ -211,7 +208,6 @@ def collector_paused() -> Iterator[None]:
 
 
 # ---- c10_symbols -----------------------------------------------------------------------------------------------------
-# Names of torch's C++ library libc10 that no Python API gives, found by their symbols. More in the head of this file.
 
 _REPORTER = "_ZN3c1025profiledCPUMemoryReporterEv"
 _NEW = "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm"
@@ -423,7 +419,6 @@ class OlderBlocks:
 
 
 # ---- kineto ----------------------------------------------------------------------------------------------------------
-# torch's profiler, started and stopped so that it stays out of the measurement.
 
 _warm = False
 _warming = threading.Lock()

@@ -110,7 +110,6 @@ def _name_of(frame: dict[str, Any], around: tuple[str, ...]) -> tuple[str, ...]:
 
 
 # ---- insight_lines ---------------------------------------------------------------------------------------------------
-# Insights as lines that unfold to their evidence and cures, and all of them as a table.
 
 MOST_SHOWN = 3  # under the sentence: the rest has less at stake, and is in the table
 
@@ -183,7 +182,6 @@ def _cure_texts(cures: Iterable[Cure]) -> Iterator[str]:
 
 
 # ---- lines -----------------------------------------------------------------------------------------------------------
-# The annotated source of a profile: time, bytes and calls beside each line of the cell and of what it called.
 
 Place = tuple[str, int, int]  # source_id, thread, line
 

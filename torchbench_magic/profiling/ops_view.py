@@ -59,11 +59,6 @@ _FUSED = re.compile(r"(?:graph_\d+_)?(?:cpp|triton|mps|halide)_(?:\w+?_)?fused_(
 _GRAPH = re.compile(r"## Call CompiledFxGraph (\w{6})")
 
 
-def first_and_more(texts: Sequence[str]) -> str:
-    """The first text, and how many others there are: ``In[3]:4 +9``."""
-    return f"{texts[0]} and {len(texts) - 1} more" if len(texts) > 1 else "".join(texts)
-
-
 def place(cell: Any, file: Any, line: Any) -> str:
     """``In[3]:4``, or ``model.py:4``."""
     source = f"In[{cell}]" if cell is not None and not pd.isna(cell) else str(file).rsplit("/", 1)[-1]
@@ -150,7 +145,6 @@ def _indexed(kind: str, keys: list[str | None]) -> dict[str, Any]:
 
 
 # ---- grouping --------------------------------------------------------------------------------------------------------
-# What a row of the table of operations stands for: an operation, with its shapes, line, module or stack.
 
 _DEPTH = 5  # frames of a stack unless said otherwise, as torch's examples have it
 _BY = {
@@ -211,7 +205,6 @@ def grouping_of(text: str | None) -> Grouping:
 
 
 # ---- callers ---------------------------------------------------------------------------------------------------------
-# What opens under an operation: the lines, modules and shapes it is called with, and the time of each.
 
 _MOST_CALLERS = 12
 
@@ -249,7 +242,6 @@ def _table(name: str, calls: list[Record], *, modules: bool, memory: bool, shape
 
 
 # ---- modules ---------------------------------------------------------------------------------------------------------
-# The nn.Modules of a profile: time forward and backward of each, and what it allocated.
 
 _MOST_MODULES = 40
 _LEAST_SHARE = 1e-3
@@ -324,7 +316,6 @@ def _as_tree(modules: Sequence[dict[str, Any]], chosen: frozenset[int]) -> Itera
 
 
 # ---- operations ------------------------------------------------------------------------------------------------------
-# The operations of a profile: what torch ran, how often, how long, and on which lines of the notebook.
 
 _SUMS, _PEAKS = combined_by(OP_COLUMNS, "sum"), combined_by(OP_COLUMNS, "max")
 _COLUMNS = ("op", *_SUMS, *_PEAKS)
@@ -594,7 +585,8 @@ def _rows(
 
 
 def _shapes(record: Mapping[str, Any]) -> str:
-    return first_and_more([shapes_text(str(shape)) for shape in record["shapes"]])
+    texts = [shapes_text(str(shape)) for shape in record["shapes"]]
+    return f"{texts[0]} and {len(texts) - 1} more" if len(texts) > 1 else "".join(texts)
 
 
 def _work(scale: units.Scale) -> list[BuiltColumn]:

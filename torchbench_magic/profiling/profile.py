@@ -39,8 +39,6 @@ from .schema import (
 )
 from .trace import Source, Trace
 
-# What one profiled run of a cell gave: time and bytes per line and per op.
-
 NOT_ATTRIBUTED = "not attributed"
 ProfilerCost = Literal["little", "noticeable", "most"]
 
@@ -401,6 +399,12 @@ def silenced_by(profile: Profile) -> str:
     if float(profile.ops["self_device_time"].fillna(0).sum()) > 0:
         return "device"
     return ""
+
+
+def has_device(profile: Profile) -> bool:
+    """Whether tensors were moved to a device, or a device did work."""
+    moved = profile.phases.loc[profile.phases["phase"] == "transfer", "seconds"].sum() > 0
+    return bool(moved) or float(profile.ops["self_device_time"].fillna(0).sum()) > 0
 
 
 _VOIDING_CORES = frozenset({"partial", "not-run", "no-steps", "clock-set"})

@@ -81,7 +81,6 @@ def place_columns(places: Sequence[Line], sources: Mapping[str, Source]) -> dict
 
 
 # ---- lines_and_ops ---------------------------------------------------------------------------------------------------
-# From the join to the two tables of a profile.
 
 
 def _sums(index: Ints, weights: NDArray[Any], count: int) -> NDArray[np.float64]:
@@ -310,7 +309,6 @@ def _names(
 
 
 # ---- profile_tables --------------------------------------------------------------------------------------------------
-# From a joined run to the tables of a `Profile`: what a live run and a stored trace have in common.
 
 
 def lay_out(

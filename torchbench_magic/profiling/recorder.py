@@ -91,12 +91,7 @@ class CpuReading:
 
 
 def read_cpu() -> CpuReading:
-    return CpuReading(time.process_time(), time.thread_time(), _task_seconds())
-
-
-def _task_seconds() -> dict[int, float]:
-    """Empty where the system does not tell."""
-    return {task: ran for task, (ran, _) in thread_times().items()}
+    return CpuReading(time.process_time(), time.thread_time(), {task: ran for task, (ran, _) in thread_times().items()})
 
 
 def pool_threads() -> frozenset[int]:
@@ -121,7 +116,6 @@ def unseen_cpu_seconds(before: CpuReading, after: CpuReading, user_threads: froz
 
 
 # ---- line_sources ----------------------------------------------------------------------------------------------------
-# The line sources: where line events come from on this Python, or why there are none.
 
 SOURCE_MODULES = ("torchbench_magic.profiling.line_events", sampler.__name__, marks.__name__)
 """Where the functions stand that the interpreter calls for each line, and for samples: an event has two numbers, and a
@@ -242,7 +236,6 @@ def _defined_in(module: ModuleType) -> Iterator[CodeType]:
 
 
 # ---- recorded_run ----------------------------------------------------------------------------------------------------
-# One profiled stretch of a body: what is switched on before it, and off after it whatever happens.
 
 _NEED_EVENTS = (
     *("efficiency", "flops", "shapes", "memory", "lines_of", "schedule", "host_memory", "twice", "python"),

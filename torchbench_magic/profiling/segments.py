@@ -265,7 +265,6 @@ def _growth(node: NDArray[np.int64], counted: NDArray[np.int64], calls: list[int
 
 
 # ---- nesting ---------------------------------------------------------------------------------------------------------
-# Ops of one thread as a stack over time, laid over the thread's lines.
 
 
 @dataclass(frozen=True)
@@ -389,7 +388,6 @@ def _out_before(moments: Ints, left_out: Sequence[tuple[int, int]]) -> Ints:
 
 
 # ---- thread_join -----------------------------------------------------------------------------------------------------
-# Lines and ops of one thread, joined.
 
 
 @dataclass(frozen=True)

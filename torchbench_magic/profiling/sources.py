@@ -163,9 +163,7 @@ def _lines_in(text: str, code: CodeType, file: str, *, sure: bool) -> Mapping[in
     return {} if lines is None and not sure else lines
 
 
-@functools.lru_cache(maxsize=256)
-def _recompiled(text: str, file: str) -> Recompiled:
-    return Recompiled.of(text, file)
+_recompiled = functools.lru_cache(maxsize=256)(Recompiled.of)
 
 
 def _is_compiled_plainly(file: str) -> bool:

@@ -222,7 +222,8 @@ class SteppedRun:
                 self.idle_until = math.inf if awake is None else awake
             if self._recording is not None:
                 self._steps.append(number)
-                self._open_range()
+                self._range = marker(f"{_RANGE}{number}")
+                self._range.__enter__()
         if self._recording is not None:  # last of all: what stands above is no time of the step
             self._recording.between_steps.append((max(self._ended, self._recording.begin), time.time_ns()))
 
@@ -270,10 +271,6 @@ class SteppedRun:
         run.leave()
         run.between_steps.append((max(self._ended, run.begin), run.end))
         run.overhead += sum(end - begin for begin, end in run.between_steps) / 1e9
-
-    def _open_range(self) -> None:
-        self._range = marker(f"{_RANGE}{self.number}")
-        self._range.__enter__()
 
     def _close_range(self, ended: int) -> None:
         """
@@ -417,7 +414,6 @@ def _with_breaks(statement: ast.stmt) -> list[ast.stmt]:
 
 
 # ---- cycle_traces ----------------------------------------------------------------------------------------------------
-# A trace file for each cycle of a long job.
 
 
 def traces_into(folder: str | os.PathLike[str]) -> Callable[[Profile], Path]:
@@ -447,7 +443,6 @@ def traces_into(folder: str | os.PathLike[str]) -> Callable[[Profile], Path]:
 
 
 # ---- cycles ----------------------------------------------------------------------------------------------------------
-# The sum of the cycles of a scheduled profile: a `Profile` of all that was recorded.
 
 _SUMS = ("n_events", "n_line_events", "profiler_time")
 _COSTS = (None, "little", "noticeable", "most")

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from torchbench_magic.array_types import Ints
 
-# What happened when: the events of one profiled run in compact columns.
-#
 # Everything that shows an order in time (the exported trace, the timeline, the call tree, the idle gaps of a device)
 # derives from these columns. They hold numbers and texts: no tensor, no frame, no code object. About 60 bytes an event.
 
@@ -227,7 +225,6 @@ def line_text(sources: Mapping[str, Source], source_id: Any, line: Any) -> str |
 
 
 # ---- line_ranges -----------------------------------------------------------------------------------------------------
-# The stays on lines of a trace as ranges: what its segments say of one line at a time, with the lines that it calls.
 
 _DEEPEST = 200  # lines above a line that ranges are made of; a deeper recursion stands on the last of them
 
@@ -290,7 +287,6 @@ def line_ranges(trace: Trace) -> LineRanges:
 
 
 # ---- joined_traces ---------------------------------------------------------------------------------------------------
-# Traces of cycles that ran one after the other, as one trace with the gaps in between.
 
 T = TypeVar("T", bound=Hashable)
 _OPS = (KINDS.index("op"), KINDS.index("range"))

@@ -141,7 +141,6 @@ def _place_of_node(profile: Profile, node: int) -> tuple[str, int]:
 
 
 # ---- compilations ----------------------------------------------------------------------------------------------------
-# What ``torch.compile`` did: the frames that it compiled, and the lines at which a graph broke.
 
 _MOST_COMPILATIONS = 30
 _KINDS = {"first": "first", "recompile": "again", "resume": "rest, after a break", "earlier": "before this run"}
@@ -203,7 +202,6 @@ def _text(value: Any) -> str:
 
 
 # ---- workers ---------------------------------------------------------------------------------------------------------
-# What the workers of a DataLoader were doing, by line.
 
 _MOST_WORKER_LINES = 8
 
@@ -238,7 +236,6 @@ def _worker_place(record: dict[str, Any]) -> str:
 
 
 # ---- profile ---------------------------------------------------------------------------------------------------------
-# A profile as a document: which line costs the time, the annotated source, the operations.
 
 _LARGE = 0.2  # of the peak: then it is worth saying who allocated it
 _BACKWARD_FRAME = "autograd::engine::evaluate_function: "
@@ -565,7 +562,9 @@ def _footer(profile: Profile, lines: Table | None) -> Iterator[StyledText]:
         definitions += _side_by_side(profile)
     definitions += filter(None, [python_footer(profile), efficiency_footer(profile)])
     if profile.insights:
-        definitions.append(_about_insights(len(profile.insights)))
+        more = len(profile.insights) - MOST_SHOWN
+        rest = f", {more} more in {of_result('.insights')}" if more > 0 else ""
+        definitions.append(f"Insights: “up to” is the most a change can save{rest}.")
     if definitions:
         yield tuple(Phrase(f"{' ' if at else ''}{each}") for at, each in enumerate(definitions))
     yield from loop_footer(profile)
@@ -573,11 +572,6 @@ def _footer(profile: Profile, lines: Table | None) -> Iterator[StyledText]:
     yield from cores_footer(profile)
     yield (Phrase(" · ".join(_measured(profile))),)
     yield from proof_footer(profile)
-
-
-def _about_insights(count: int) -> str:
-    rest = f", {count - MOST_SHOWN} more in {of_result('.insights')}" if count > MOST_SHOWN else ""
-    return f"Insights: “up to” is the most a change can save{rest}."
 
 
 def _side_by_side(profile: Profile) -> list[str]:

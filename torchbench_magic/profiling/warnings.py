@@ -202,7 +202,6 @@ def _label(line: tuple[int, int], joined: Joined, sources: Mapping[str, Source])
 
 
 # ---- profile_doubts --------------------------------------------------------------------------------------------------
-# What is doubtful about a profile, found in what the run recorded.
 
 _AFTER = 0.05  # of the wall time: of less nobody asks where it went
 _LEAST_AFTER = 1e-4  # s: to ask a device that has ended takes a tenth of it

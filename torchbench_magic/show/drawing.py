@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # ---- scales ----------------------------------------------------------------------------------------------------------
-# Axes of a drawn curve: where a value lies between the ends, and which values are written beside it.
 
 _MOST_TICKS = 6
 _PAD = 0.06  # of the axis, beyond its outermost values
@@ -84,7 +83,6 @@ def round_ticks(low: float, high: float) -> tuple[float, ...]:
 
 
 # ---- svg -------------------------------------------------------------------------------------------------------------
-# What pictures in static SVG share: their frame, and text.
 
 _LEAST = 520  # px: narrower, the letters of the widest picture can hardly be read
 

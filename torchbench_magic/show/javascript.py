@@ -14,8 +14,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Protocol
 
-# The modules of ``static/`` as text: as an output brings them to its page, and as a widget has them.
-#
 # An output of 5 KB must not carry 40 KB of the same script in each cell. So an output names the modules that draw it,
 # by their version, and leaves its data in a list on the page; some outputs bring the modules too, in one compressed
 # script, which draws what waits and what comes later (``static/page.js``). Where nothing is known of the page every

@@ -12,7 +12,6 @@ import pandas as pd
 from torchbench_magic import units
 
 # ---- frame_rows ------------------------------------------------------------------------------------------------------
-# Rows of a DataFrame as plain mappings, the form in which views read a result.
 
 
 def frame_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -28,8 +27,6 @@ def float_or_none(value: Any) -> float | None:
 
 
 # ---- table -----------------------------------------------------------------------------------------------------------
-# The one table: columns, rows in groups, details in place. Every carrier draws it from this specification.
-#
 # A table is written down once, with its cells already as text (see `torchbench_magic.units`) and, beside the text,
 # the number they are sorted by and the numbers of their picture. So text/plain, HTML, markdown, the inline module and
 # the widget show the same figures, and a new kind of result adds a specification, not a table.

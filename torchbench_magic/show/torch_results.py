@@ -105,8 +105,6 @@ def _tone(value: float | None, best: float | None) -> Tone:
 
 
 # ---- torch_results ---------------------------------------------------------------------------------------------------
-# torch's own results as documents: what a cell shows whose last value is one of them.
-#
 # Numbers keep torch's meaning: a `CallgrindStats` counts every run it made, a `Measurement` knows nothing of other
 # runs, and the table of a profiler has its percentages of torch's own total, in which the kernel's threads take part.
 

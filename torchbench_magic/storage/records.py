@@ -193,8 +193,6 @@ def _damaged(column: PackedColumn, what: str) -> StoreError:
 
 
 # ---- records ---------------------------------------------------------------------------------------------------------
-# A result as a record that can be stored: a JSON header and tables of typed columns, and back.
-#
 # The header holds the result's fields as plain JSON. What JSON lacks is written with a tag: ``{"float": "nan"}``,
 # ``{"tuple": [...]}``, ``{"map": {...}}``, and the records of `_RECORDS` under their class's name. Nothing else can be
 # named, so reading a file can make nothing else. `comparison_record` and `profile_record` make the records.
@@ -460,7 +458,6 @@ def _calls(rows: pd.DataFrame | None) -> Iterator[CallEdge]:
 
 
 # ---- comparison_record -----------------------------------------------------------------------------------------------
-# A comparison as a record that can be stored, and back: its fields, its samples and its counts.
 
 _LEFT_OUT = {"samples", "saved", "unpaired", "history", "counts"}  # tables; facts of the store, of other results
 
@@ -585,7 +582,6 @@ def profile_fingerprint(profile: Profile) -> str:
 
 
 # ---- rank_record -----------------------------------------------------------------------------------------------------
-# The ranks of a job as a record that can be stored, and back: its tables, and the profile of each rank.
 
 _TABLES = ("ranks", "ops", "clock_error", "timeline", "waits")
 _RANK_PARTS = (*_TABLES, "profiles", "saved")

@@ -48,12 +48,6 @@ _PLACE = {
 _MOST = 3
 
 
-def named_few(found: Sequence[str]) -> str:
-    """The first few of the differences, in one line."""
-    more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
-    return f"{'; '.join(found[:_MOST])}{more}"
-
-
 def unlike_parts(
     wanted: Sequence[Subject],
     found: Comparison,
@@ -156,7 +150,6 @@ def _threads(subjects: Sequence[Subject]) -> list[str]:
 
 
 # ---- resumed_runs ----------------------------------------------------------------------------------------------------
-# Keeping each point of a run as soon as it is finished, and finding those that need not be run again.
 
 _DTYPE = re.compile(r"\b(b?float|complex|u?int|bool)\d*\b")
 _IMPATIENT = 0.1  # seconds to wait for a lock that has been held too long already
@@ -245,7 +238,9 @@ class Recording:
                 return replace(found, subjects=tuple(replace(s, label=task.plan.label) for s in found.subjects))
             unlike.append(differing)
         if unlike:
-            self._reasons[named_few(min(unlike, key=len))] += 1  # of the nearest ones the newest
+            nearest = min(unlike, key=len)  # the newest of them
+            more = f" and {len(nearest) - _MOST} more" if len(nearest) > _MOST else ""
+            self._reasons[f"{'; '.join(nearest[:_MOST])}{more}"] += 1
         return None
 
     def _differences(

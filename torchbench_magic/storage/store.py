@@ -260,8 +260,6 @@ def _one_line(error: sqlite3.Error) -> str:
 
 
 # ---- store -----------------------------------------------------------------------------------------------------------
-# A file of results: appended to after every point, read back as results, asked for what was measured before.
-#
 # Two kernels may write to one store at the same time. Nothing in it is ever changed or merged: a run that is repeated
 # is another record, and what is read is plain data (see `storage.records`), never a pickle.
 

@@ -174,7 +174,6 @@ def mean_use(parts: list[CoreUse]) -> CoreUse:
 
 
 # ---- concurrency -----------------------------------------------------------------------------------------------------
-# Whether the cores were used well, as a value: the verdict, the facts behind it, the threads over time.
 
 TIMELINE_COLUMNS = {
     "time": "float64",  # seconds since the code began: the end of the stretch that a row is of

@@ -40,7 +40,6 @@ from .op_work import (
 from .table import Efficiency, OpEfficiency
 
 # ---- judged_ops ------------------------------------------------------------------------------------------------------
-# A profile with the efficiency of its ops and lines: from what the one run recorded, and this machine's peaks.
 
 _KEPT = 500
 """Rows that are kept, the most seconds first."""

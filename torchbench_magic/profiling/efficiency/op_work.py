@@ -6,7 +6,6 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -336,11 +335,13 @@ def moved_by(recorded: RecordedCall) -> OpWork | None:
         if not tensors or not (written or any(fresh)):
             return None  # a view, or nothing is returned
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
-            out = _run_on_sizes(operator, arguments)
+            positional, named = on_sizes_alone(operator, arguments)
+            out = operator(*positional, **named)
     except Exception:  # noqa: BLE001  # whatever an op raises that does not run on sizes alone
         return None
     name = recorded.op.removeprefix("aten::")
-    outputs = [each for each, is_own in zip(out, fresh, strict=False) if isinstance(each, torch.Tensor) and is_own]
+    every = out if isinstance(out, tuple) else (out,)
+    outputs = [each for each, is_own in zip(every, fresh, strict=False) if isinstance(each, torch.Tensor) and is_own]
     made = float(sum(each.numel() * each.element_size() for each in outputs))
     read, put = _arguments(name, tensors, written, made)
     shape = outputs[0].shape if outputs else next((tensors[each].shape for each in tensors if each in written), None)
@@ -352,12 +353,6 @@ def moved_by(recorded: RecordedCall) -> OpWork | None:
         output="" if shape is None else str(list(shape)),
         dtype=next((dtype for dtype in dtypes if "float" in dtype), dtypes[0]),
     )
-
-
-def _run_on_sizes(operator: Any, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
-    positional, named = on_sizes_alone(operator, arguments)
-    out = operator(*positional, **named)
-    return out if isinstance(out, tuple) else (out,)
 
 
 def _arguments(name: str, tensors: Mapping[str, Tensor], written: frozenset[str], made: float) -> tuple[float, float]:

@@ -19,8 +19,6 @@ from torchbench_magic.profiling import kineto
 from .marks import BACKWARD, FORWARD, INPUT, LOSS, OPTIMIZER, TRANSFER, ZERO_GRAD, LoopMarks, UnclearedGradients
 
 # ---- training_hooks --------------------------------------------------------------------------------------------------
-# Hooks on what every training loop calls: loaders, backward, optimizers, zero_grad, transfers, gradient scalers.
-#
 # Loops written by hand, Lightning, transformers' Trainer and accelerate all end up in these functions of torch. Each is
 # replaced by one that writes a mark before and after; `stop` puts everything back. While ``torch.compile`` traces,
 # nothing of this is there: its callbacks take it away and put it back.
@@ -89,9 +87,9 @@ class TrainingHooks:
         put(range_type, "__exit__", self._ranges.left)
         put(torch.enable_grad, "__enter__", self._ranges.gradients_on)
         put(torch.enable_grad, "__exit__", self._ranges.gradients_off)
-        asker, name = asker_of_compiled_calls()
+        asker = sys.modules.get("torch._dynamo.eval_frame")  # None before the compiler is imported
         if asker is not None:
-            put(asker, name, lambda was: calls_noted_at(was, self.marks))
+            put(asker, _NAME, lambda was: calls_noted_at(was, self.marks))
 
     def _leave(self) -> None:
         for owner, name, was, put in reversed(self._put):
@@ -218,14 +216,8 @@ _WRAPPERS = 4  # around a function that is compiled
 _DEEPEST = 12  # frames of fx between a graph's call and who called it
 
 
-def asker_of_compiled_calls() -> tuple[Any, str]:
-    """(owner, name) of the function that is called as a compiled call begins; the owner is None before the compiler is
-    imported."""
-    return sys.modules.get("torch._dynamo.eval_frame"), _NAME
-
-
 def calls_noted_at(was: Any, marks: LoopMarks) -> Any:
-    """What takes its place."""
+    """What takes the place of the function that is called as a compiled call begins."""
     compiled, thread, get_ident = marks.compiled, marks.thread, threading.get_ident
     asked, here = marks.asked, sys._getframe
 

@@ -19,8 +19,6 @@ from torchbench_magic.process.frame_owner import is_library_file
 
 from .phases import PHASES
 
-# The record of a training loop: when each phase begins and ends on the thread that runs the cell, and where.
-#
 # Four numbers a mark, a few marks a step: a whole run fits into memory. Functions here are not broken off by a Ctrl-C
 # (`interrupts_let_through` is told of this module), so that a mark is whole or not there.
 

@@ -12,8 +12,6 @@ import pandas as pd
 
 from torchbench_magic.profiling.schema import LOOP_COLUMNS, frame_of
 
-# The phases of the steps of a training loop: their table, and what a step is made of.
-#
 # A phase is a call that torch can tell: a loader's next batch, a move to another device, the outermost call of a
 # module, ``backward``, an optimizer's ``step`` and ``zero_grad``. ``loss`` is what lies between the forward pass and
 # backward; ``other`` is the rest of the step. Times are those of the thread that runs the loop.
@@ -176,7 +174,6 @@ def is_most(some: int, of_all: int) -> bool:
 
 
 # ---- outliers --------------------------------------------------------------------------------------------------------
-# Steps that took much longer than the others, and what they did in that time.
 
 TIMES = 2.0
 """Times the median: what takes twice as long as usual did something else, or was held up; a garbage collection or the

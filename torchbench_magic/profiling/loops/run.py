@@ -128,9 +128,6 @@ def profile_of_phases(
     without = _without_steps(run, parts, error)
     doubts = [partial(run.wall_time, error), _full(run), worked_on(run.after / 1e9, run.wall_time), *load, without]
     doubts += [compiled_phases(run.marks.record), _dear(run)]
-    shown = lambda file, line: (
-        (cell.number, cell.visible_line(line)) if (cell := body.cells(file)) is not None else (None, line)
-    )
     return Profile(
         lines=frame_of(LINE_COLUMNS, {}),
         ops=frame_of(OP_COLUMNS, {}),
@@ -144,7 +141,7 @@ def profile_of_phases(
         contention=contention_between(run.load.spent) if run.load is not None else None,
         partial=error is not None,
         line_source="none",
-        workers=worker_table(run.workers, run.marks.workers, shown),
+        workers=worker_table(run.workers, run.marks.workers, body.cells),
         phases_by_line=parts,
         profiler_time=run.overhead + time.perf_counter() - started,
     )

@@ -30,7 +30,6 @@ from .marks import (
 )
 
 # ---- current ---------------------------------------------------------------------------------------------------------
-# Which marks a ``step()`` of the code belongs to.
 
 _current: LoopMarks | None = None
 
@@ -59,7 +58,6 @@ def note_step() -> None:
 
 
 # ---- spans -----------------------------------------------------------------------------------------------------------
-# From marks to the stretches of phases: what began and ended, and what of it was inside what.
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,7 +391,6 @@ class Leads:
 
 
 # ---- compiled_stretches ----------------------------------------------------------------------------------------------
-# What a loop's compiled functions leave untold.
 
 
 def calls_without_phases(record: Sequence[int]) -> int:

@@ -228,7 +228,6 @@ def _is_head(source: Source | None, line: int) -> bool:
 
 
 # ---- phase_rows ------------------------------------------------------------------------------------------------------
-# The table of a loop's phases: `LOOP_COLUMNS`, from the spans, the steps and the lines.
 
 _LOSS, _OTHER = "loss", "other"
 _LOOKED_INTO = 1_000_000  # ns of an input from which on it is asked which line within takes them
@@ -445,7 +444,6 @@ def _table(sums: Mapping[_Key, _Sum], places: PlaceNumbers, sources: Mapping[str
 
 
 # ---- loop_table ------------------------------------------------------------------------------------------------------
-# A run's marks as the table of its loop, with the sources that its lines stand in.
 
 
 def recorded_loop(

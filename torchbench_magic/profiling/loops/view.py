@@ -13,7 +13,7 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.process.contention import LOAD_KINDS
 from torchbench_magic.profiling.diff import ProfileDiff
-from torchbench_magic.profiling.profile import Profile
+from torchbench_magic.profiling.profile import Profile, has_device
 from torchbench_magic.profiling.recording_cost import added_factors, first_without_recording
 from torchbench_magic.profiling.trace import line_label
 from torchbench_magic.show.document import Phrase, StyledText, clipped, code, of_result
@@ -161,12 +161,6 @@ def _said_place(profile: Profile, top: _Top) -> str | None:
     return line_label(profile.sources, of.source_id, of.line)
 
 
-def _first_step(profile: Profile) -> Outlier | None:
-    if any(doubt.kind in LOAD_KINDS for doubt in profile.warnings):
-        return None
-    return long_first_step(profile.phases_by_line)
-
-
 def _outliers(profile: Profile) -> tuple[Outlier, ...]:
     """Steps that took long by what they did, not by what recording added: where other processes had the processor, that
     is not known."""
@@ -256,12 +250,14 @@ def loop_footer(profile: Profile) -> Iterator[StyledText]:
             + (f" They include what the profiler added ({added}, estimated)." if _is_slowed(profile) else "")
             + (_BY_LOOKS if profile.phases_by_line["looks"].notna().any() else "")
             + (_UNSEEN if any(each.looks and each.unseen for each in shares_of(profile.phases_by_line)) else "")
-            + (" Work on a device overlaps with them." if _has_device(profile) else "")
+            + (" Work on a device overlaps with them." if has_device(profile) else "")
         ),
     )
     yield from _outside(profile)
     yield from _evaluated(profile)
-    if (begun := _first_step(profile)) is not None:
+    is_loaded = any(doubt.kind in LOAD_KINDS for doubt in profile.warnings)
+    begun = None if is_loaded else long_first_step(profile.phases_by_line)
+    if begun is not None:
         yield (*_outlier(profile, begun, "The first step"), Phrase("."))
     for outlier in _outliers(profile)[1:]:
         first, *rest = _outlier(profile, outlier)
@@ -299,13 +295,7 @@ def _evaluated(profile: Profile) -> Iterator[StyledText]:
         )
 
 
-def _has_device(profile: Profile) -> bool:
-    moved = profile.phases.loc[profile.phases["phase"] == "transfer", "seconds"].sum() > 0
-    return bool(moved) or float(profile.ops["self_device_time"].fillna(0).sum()) > 0
-
-
 # ---- step_strip ------------------------------------------------------------------------------------------------------
-# The steps of a training loop, drawn: a strip a step, its phases on top of each other.
 
 _WIDTH, _HEIGHT = 640, 96  # px
 _MOST_STRIPS = 160  # strips: of more steps, neighbours share one
@@ -404,7 +394,6 @@ def _legend(used: list[str]) -> Iterator[str]:
 
 
 # ---- phases_diff -----------------------------------------------------------------------------------------------------
-# The phases of two profiles' steps side by side.
 
 _LONGEST_NAME = 16
 

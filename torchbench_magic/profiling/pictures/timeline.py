@@ -103,7 +103,6 @@ def module() -> str:
 
 
 # ---- timeline_spec ---------------------------------------------------------------------------------------------------
-# What ``static/timeline_graph.js`` reads of a timeline: bars, and what they are called.
 
 MOST_BARS = 10_000
 TICKS = 22  # bits: times are parts of the whole
@@ -186,8 +185,6 @@ def _short_key(line: Timeline, name: int) -> str:
 
 
 # ---- timeline --------------------------------------------------------------------------------------------------------
-# What ran when: the lines, ops and ranges of each thread and the kernels of each stream, as one zoomable picture.
-#
 # ``static/timeline.js`` draws it, in an inline module and in a widget. Where no script runs, a table of what took most
 # time on each track is read. Bars that are too short to be seen are drawn together, as one that says how many it is.
 

@@ -129,7 +129,6 @@ def _interpolated(moments: Ints, edges: Ints, level: Ints) -> Ints:
 
 
 # ---- sampled_functions -----------------------------------------------------------------------------------------------
-# ``Profile.python``: the sampled stacks as a tree of functions, with the time of torch's ops beside Python's.
 
 AWAITING = "(while the cell awaits)"
 """What the event loop runs then: the cell's own tasks and those of others."""
@@ -191,7 +190,8 @@ def sampled_functions(
     )
     wall = run.joined.wall
     missing = wall - float(self_time.sum())
-    if _covers(record, missing) and self_time.sum() > 0:
+    # the samples are of the whole run if what is missing of it is less than what lies between two
+    if record.complete and missing <= _SLACK * record.interval and self_time.sum() > 0:
         scale = wall / self_time.sum()
         self_time, self_torch, self_waiting = self_time * scale, self_torch * scale, self_waiting * scale
     else:
@@ -223,11 +223,6 @@ def sampled_functions(
             "self_waiting_time": known * self_waiting[order] / 1e9,
         },
     )
-
-
-def _covers(record: SampleRecord, missing: float) -> bool:
-    """Whether the samples are of the whole run: what is missing of it is less than what lies between two."""
-    return record.complete and missing <= _SLACK * record.interval
 
 
 def _times(record: SampleRecord, joined: Joined) -> tuple[Ints, Ints]:

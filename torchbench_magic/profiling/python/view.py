@@ -29,7 +29,6 @@ from torchbench_magic.show.table import (
 )
 
 # ---- python_time -----------------------------------------------------------------------------------------------------
-# Where Python time goes: the tree of functions, libraries' too, with torch's part and Python's side by side.
 
 _LEAST_SHARE = 0.01
 _MOST_ROWS = 40

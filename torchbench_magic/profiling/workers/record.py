@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from torchbench_magic.profiling.schema import WORKER_COLUMNS, frame_of
+from torchbench_magic.profiling.sources import Cells
 from torchbench_magic.result_base import Doubt
 from torchbench_magic.units import seconds_text
 
 from .loop import STARTING, WAITING, WorkerNotes, WorkerPlace, observed_loop, original_loop, replace_loop
 
 # ---- workers ---------------------------------------------------------------------------------------------------------
-# DataLoader workers that start during a run: where they spend their time, sampled from within (see
-# `profiling.workers.loop`).
-#
 # torch starts a worker as a process whose target it reads from its own module at that moment. During a run that name
 # holds `observed_loop`, with a file to write to; the loader and the data set are not touched. Workers that ran before
 # (``persistent_workers``) are not looked into.
@@ -65,21 +63,21 @@ class Workers:
 def worker_table(
     seconds: WorkerSeconds,
     started: Mapping[int, tuple[int, int]],
-    shown: Callable[[str, int], tuple[int | None, int]],
+    cells: Cells,
 ) -> pd.DataFrame:
     """`WORKER_COLUMNS`, most time first.
 
     Args:
         started: process id -> (loader, start), where that was seen.
-        shown: (file, line) -> (cell, line as the user sees it).
     """
     rows: list[dict[str, Any]] = []
     for number, (pid, places) in enumerate(sorted(seconds.items())):
         whole = sum(places.values())
         loader, start = started.get(pid, (None, None))
         for (file, line, function), took in Counter(places).most_common():
-            cell, visible = shown(file, line) if line else (None, 0)
-            place = {"cell": cell, "line": visible or None, "file": file or None, "function": function}
+            cell = cells(file) if line else None
+            number_of, visible = (None, line) if cell is None else (cell.number, cell.visible_line(line))
+            place = {"cell": number_of, "line": visible or None, "file": file or None, "function": function}
             row = {"worker": number, "loader": loader, "start": start, **place}
             rows.append({**row, "seconds": took, "share": took / whole if whole else 0.0})
     rows.sort(key=lambda row: -row["seconds"])
@@ -92,7 +90,6 @@ def starts_again(workers: pd.DataFrame) -> int:
 
 
 # ---- waiting_for_workers ---------------------------------------------------------------------------------------------
-# The sentence on a line that waits for DataLoader workers: how long, and what keeps them.
 
 _RANGE = "enumerate(DataLoader)#_MultiProcessing"  # torch's range round fetching a batch from workers
 _LEAST = 0.2  # of the wall time: below that, no advice
