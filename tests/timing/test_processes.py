@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 import errno
+import linecache
 import os
 import random
 import shutil
@@ -96,6 +97,19 @@ def test_each_process_has_its_own_addresses_and_hash_seed_and_is_named_and_the_f
     assert capsys.readouterr().out == "from the setup\n"
     assert "process 1 of 3: importing torch" in told.told
     assert any(what.startswith("process 2 of 3: ") for what in told.told)
+
+
+@pytest.mark.slow
+def test_the_text_of_a_cell_travels_with_its_functions_and_a_counter_that_they_branch_on_goes_on_there() -> None:
+    text = "def every(k):\n    if k % 2 == 0: made.append(k)\n"
+    names: dict[str, Any] = {"n": 0, "made": []}
+    linecache.cache["<cell-of-every>"] = (len(text), None, text.splitlines(True), "<cell-of-every>")
+    try:
+        exec(compile(text, "<cell-of-every>", "exec"), names)
+        bodies = {"a": "n += 1\nevery(n)\nassert len(made) == n // 2", "b": "every"}
+        assert measured(bodies, namespace=names).frame["samples"].tolist() == [16, 16]
+    finally:
+        del linecache.cache["<cell-of-every>"]
 
 
 @pytest.mark.one_of_each

@@ -6,8 +6,6 @@ question) -> on the engine `cluster.on_engine.time_point` -> one result of sever
 
 from __future__ import annotations
 
-import linecache
-import os
 import pickle
 import sys
 import time
@@ -236,11 +234,6 @@ def compare_on_engines(task: Task, *, awaits: bool = False, ipython_dir: str | N
         return _Run(task, cluster).whole()
 
 
-def _text_of(file: str) -> str:
-    """The text of a cell; empty for a file of the disk, which the engine has or has not."""
-    return "" if os.path.exists(file) else "".join(linecache.getlines(file))
-
-
 def _refuse(task: Task, *, awaits: bool) -> None:
     if task.counting is not None:
         raise OptionError("--callgrind counts the same on every engine: use only one of --callgrind and --engines")
@@ -332,7 +325,7 @@ class _Run:
             return
         question = {
             "sent": pickle.dumps(replace(sent, plan=replace(sent.plan, env=self._env(engine))), protocol=5),
-            "texts": {file: text for file in names.files if (text := _text_of(file))},
+            "texts": sent.texts,
             "folders": own_folders() if is_here(engine) else [],
         }
         self._asking.ask(engine, f"{_MODULE}:time_point", question)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import builtins
+import linecache
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from types import CodeType
 from typing import Any
 
@@ -48,6 +49,8 @@ class SentTask:
         threads, dtype, grad: torch's thread count, default dtype and grad mode.
         directory: the working directory.
         variables: as `pack_variables` made them.
+        texts: file -> its text, of cells that functions among them are of; of files of the disk the other process has
+            its own.
     """
 
     bodies: Mapping[str, Body]
@@ -65,6 +68,7 @@ class SentTask:
     grad: bool
     directory: str
     variables: bytes = b""
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
 def packed(
@@ -94,7 +98,8 @@ def packed(
         parcel = pack_variables(used | own.keys(), every, words=words, home=task.namespace, purpose=purpose)
     except CountError as error:
         raise BodyError(str(error)) from None
-    return replace(sent, variables=parcel.data), parcel
+    texts = {file: "".join(linecache.getlines(file)) for file in parcel.files if not os.path.exists(file)}
+    return replace(sent, variables=parcel.data, texts={file: text for file, text in texts.items() if text}), parcel
 
 
 def looked_up(task: Task) -> list[CodeType]:
@@ -158,6 +163,8 @@ def unpacked(sent: SentTask, storages: int | None) -> Task:
         storages: descriptor of the bytes of the tensors; None where there are none.
     """
     os.chdir(sent.directory)
+    for file, text in sent.texts.items():
+        linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     _put_threads_and_dtype(sent)
     implied = {"__name__": "__main__", "__builtins__": builtins}
     try:
