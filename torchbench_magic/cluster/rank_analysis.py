@@ -11,6 +11,7 @@ import pandas as pd
 
 from torchbench_magic import units
 from torchbench_magic.array_types import Floats, Ints
+from torchbench_magic.profiling.device_times import overlap
 from torchbench_magic.result_base import CodeLine, Cure, Doubt, Insight
 
 from .job_profile import (
@@ -141,13 +142,14 @@ def timeline_of_ranks(times: Sequence[RankTimes], columns: int = COLUMNS) -> pd.
     """See `RankProfile.timeline`."""
     zero, end = min(each.begin for each in times), max(each.end for each in times)
     edges = np.linspace(0, max(end - zero, 1), columns + 1)
+    moments = edges.astype(np.int64) + zero
     parts = []
     for each in times:
         wait, transfer, unsplit = each.wait, each.transfer, each.unsplit
         compute = without(each.compute, wait)
         own = np.array([[each.begin, each.end]], dtype=np.int64)
         other = without(without(own, each.communication), compute)
-        held = [_in_columns(found - zero, edges) for found in (wait, transfer, unsplit, compute, other)]
+        held = [overlap(moments[:-1], moments[1:], *found.T) for found in (wait, transfer, unsplit, compute, other)]
         most = np.where(np.sum(held, axis=0) > 0, np.argmax(held, axis=0), -1)
         first = np.flatnonzero(np.append(True, most[1:] != most[:-1]))
         until = np.append(first[1:], columns)
@@ -164,17 +166,6 @@ def timeline_of_ranks(times: Sequence[RankTimes], columns: int = COLUMNS) -> pd.
             )
         )
     return pd.concat(parts, ignore_index=True)
-
-
-def _in_columns(stretches: Ints, edges: Floats) -> Floats:
-    """ns of the stretches in each column: the difference of what lies before its edges."""
-    lengths = np.append(0, np.cumsum(stretches[:, 1] - stretches[:, 0]))
-    if not len(stretches):
-        return np.zeros(len(edges) - 1)
-    at = np.searchsorted(stretches[:, 0], edges, side="right")
-    inside = np.minimum(edges, stretches[np.maximum(at - 1, 0), 1]) - stretches[np.maximum(at - 1, 0), 0]
-    before = np.where(at > 0, lengths[np.maximum(at - 1, 0)] + inside, 0.0)
-    return np.diff(before)
 
 
 # ---- analysis --------------------------------------------------------------------------------------------------------
