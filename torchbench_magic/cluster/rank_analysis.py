@@ -96,14 +96,6 @@ class RankTimes:
         return {name: value / 1e9 for name, value in zip(RANK_COLUMNS, values, strict=True)}
 
 
-def rank_table(times: Sequence[RankTimes], blame: Sequence[float]) -> pd.DataFrame:
-    """See `RankProfile.ranks`."""
-    rows = [
-        {"rank": each.rank, **each.row(), "blame": float(seconds)} for each, seconds in zip(times, blame, strict=True)
-    ]
-    return pd.DataFrame(rows, columns=["rank", *RANK_COLUMNS, "blame"])
-
-
 def clock_table(ranks: Sequence[int], low: Ints, high: Ints, unknown: int) -> pd.DataFrame:
     """See `RankProfile.clock_error`; ``unknown`` ns and more are infinite."""
     ends = (np.where(np.abs(each) >= unknown, np.copysign(np.inf, each), each / 1e9) for each in (low, high))
@@ -272,8 +264,10 @@ def profile_of_ranks(runs: Sequence[RankRun], doubts: Sequence[Doubt] = ()) -> R
         after = _after_the_first(matched, times)
         found = _straggler_with_cause(guilty, blame, runs, after, span) if guilty.beyond_chance else None
         unnamed = "" if found is not None else "no cause" if guilty.beyond_chance else "chance"
+    late = zip(times, blame.totals.tolist(), strict=True)
+    rows = [{"rank": each.rank, **each.row(), "blame": seconds} for each, seconds in late]
     return RankProfile(
-        ranks=rank_table(times, blame.totals.tolist()),
+        ranks=pd.DataFrame(rows, columns=["rank", *RANK_COLUMNS, "blame"]),
         ops=op_table_of_ranks(ranks, [run.ops for run in runs]),
         clock_error=clock_table(ranks, clocks.low, clocks.high, FOREVER // 2),
         timeline=timeline_of_ranks(times),

@@ -528,7 +528,6 @@ def _within(entered: str, tree: ast.Module) -> ast.Module:
 
 
 # ---- insight_trial ---------------------------------------------------------------------------------------------------
-# From an insight to its proof: the levers of its cures, tried on the code that was profiled.
 
 
 def try_insight(
