@@ -216,7 +216,7 @@ class Server:
                 if not answer["ok"]:
                     raise CodeFailed(answer)
                 return self._costs(lease, child)
-            except (EOFError, ConnectionError, BrokenPipeError, FileNotFoundError) as error:
+            except (EOFError, ConnectionError, FileNotFoundError) as error:
                 why = self._death(lease, child) or "the code ended the counting process (os._exit or a kill)"
                 raise CountError(why) from error
             finally:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:  # what has torch with it
     from torchbench_magic.timing.task import Task
 
 # ---- not_reused ------------------------------------------------------------------------------------------------------
-# Why a stored run does not answer what is asked: which part of it is not as it would be now.
 
 _PLACE = {
     "torch": "torch",

@@ -62,6 +62,8 @@ export class TableView {
     this.update();
   }
 
+  get shownAxis() { return this.spec.columns.find((column) => column.kind === "interval")?.axes?.[this.axis]; }
+
   build() {
     const { spec } = this;
     this.body = h("tbody");
