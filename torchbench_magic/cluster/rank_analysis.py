@@ -11,6 +11,7 @@ import pandas as pd
 
 from torchbench_magic import units
 from torchbench_magic.array_types import Floats, Ints
+from torchbench_magic.profiling.device_times import overlap
 from torchbench_magic.result_base import CodeLine, Cure, Doubt, Insight
 
 from .job_profile import (
@@ -95,14 +96,6 @@ class RankTimes:
         return {name: value / 1e9 for name, value in zip(RANK_COLUMNS, values, strict=True)}
 
 
-def rank_table(times: Sequence[RankTimes], blame: Sequence[float]) -> pd.DataFrame:
-    """See `RankProfile.ranks`."""
-    rows = [
-        {"rank": each.rank, **each.row(), "blame": float(seconds)} for each, seconds in zip(times, blame, strict=True)
-    ]
-    return pd.DataFrame(rows, columns=["rank", *RANK_COLUMNS, "blame"])
-
-
 def clock_table(ranks: Sequence[int], low: Ints, high: Ints, unknown: int) -> pd.DataFrame:
     """See `RankProfile.clock_error`; ``unknown`` ns and more are infinite."""
     ends = (np.where(np.abs(each) >= unknown, np.copysign(np.inf, each), each / 1e9) for each in (low, high))
@@ -141,13 +134,14 @@ def timeline_of_ranks(times: Sequence[RankTimes], columns: int = COLUMNS) -> pd.
     """See `RankProfile.timeline`."""
     zero, end = min(each.begin for each in times), max(each.end for each in times)
     edges = np.linspace(0, max(end - zero, 1), columns + 1)
+    moments = edges.astype(np.int64) + zero
     parts = []
     for each in times:
         wait, transfer, unsplit = each.wait, each.transfer, each.unsplit
         compute = without(each.compute, wait)
         own = np.array([[each.begin, each.end]], dtype=np.int64)
         other = without(without(own, each.communication), compute)
-        held = [_in_columns(found - zero, edges) for found in (wait, transfer, unsplit, compute, other)]
+        held = [overlap(moments[:-1], moments[1:], *found.T) for found in (wait, transfer, unsplit, compute, other)]
         most = np.where(np.sum(held, axis=0) > 0, np.argmax(held, axis=0), -1)
         first = np.flatnonzero(np.append(True, most[1:] != most[:-1]))
         until = np.append(first[1:], columns)
@@ -164,17 +158,6 @@ def timeline_of_ranks(times: Sequence[RankTimes], columns: int = COLUMNS) -> pd.
             )
         )
     return pd.concat(parts, ignore_index=True)
-
-
-def _in_columns(stretches: Ints, edges: Floats) -> Floats:
-    """ns of the stretches in each column: the difference of what lies before its edges."""
-    lengths = np.append(0, np.cumsum(stretches[:, 1] - stretches[:, 0]))
-    if not len(stretches):
-        return np.zeros(len(edges) - 1)
-    at = np.searchsorted(stretches[:, 0], edges, side="right")
-    inside = np.minimum(edges, stretches[np.maximum(at - 1, 0), 1]) - stretches[np.maximum(at - 1, 0), 0]
-    before = np.where(at > 0, lengths[np.maximum(at - 1, 0)] + inside, 0.0)
-    return np.diff(before)
 
 
 # ---- analysis --------------------------------------------------------------------------------------------------------
@@ -281,8 +264,10 @@ def profile_of_ranks(runs: Sequence[RankRun], doubts: Sequence[Doubt] = ()) -> R
         after = _after_the_first(matched, times)
         found = _straggler_with_cause(guilty, blame, runs, after, span) if guilty.beyond_chance else None
         unnamed = "" if found is not None else "no cause" if guilty.beyond_chance else "chance"
+    late = zip(times, blame.totals.tolist(), strict=True)
+    rows = [{"rank": each.rank, **each.row(), "blame": seconds} for each, seconds in late]
     return RankProfile(
-        ranks=rank_table(times, blame.totals.tolist()),
+        ranks=pd.DataFrame(rows, columns=["rank", *RANK_COLUMNS, "blame"]),
         ops=op_table_of_ranks(ranks, [run.ops for run in runs]),
         clock_error=clock_table(ranks, clocks.low, clocks.high, FOREVER // 2),
         timeline=timeline_of_ranks(times),

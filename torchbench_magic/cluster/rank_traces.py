@@ -158,11 +158,12 @@ def run_of_columns(columns: RankColumns, facts: RankFacts) -> RankRun | None:
     wanted = np.array([bool(key) and not key.endswith(_ALONE) for key in keys] + [False])
     calls, others = _calls(columns.table("calls", 3), host_work, device_work, keys, wanted)
     ended = None if facts.ended is None else (facts.ended[0], facts.ended[1] - facts.base)
+    before = np.searchsorted(np.sort(ops[:, 2]), steps)  # the profiler opens one more step after the last
     run = RankRun(
         **{**vars(facts), "base": 0, "ended": ended},
         begin=int(moments[:, 0].min()),
         end=int(moments[:, 1].max()),
-        steps=_with_any(steps, ops[:, 2]),
+        steps=int((before[:, 1] > before[:, 0]).sum()),
         calls=calls,
         others=others,
         compute=compute,
@@ -202,12 +203,6 @@ def _ended(name: object, ns: object) -> tuple[str, int] | None:
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _with_any(steps: Ints, start: Ints) -> int:
-    """The steps in which an op began: the profiler opens one more after the last."""
-    before = np.searchsorted(np.sort(start), steps)
-    return int((before[:, 1] > before[:, 0]).sum())
 
 
 def _ops(ops: Ints, names: list[str]) -> tuple[dict[tuple[str, str], tuple[int, int]], Ints]:

@@ -20,7 +20,6 @@ from torchbench_magic.show.table import BuiltColumn, Cell, Column, Table, built_
 from .job_profile import RankProfile
 
 # ---- rank_strip ------------------------------------------------------------------------------------------------------
-# What each rank did over time, drawn: a strip a rank, and below them who was waited for.
 
 _WIDTH, _ROW, _BAR = 690, 26, 16  # px
 _LEFT, _TOP, _RIGHT = 66, 8, 20

@@ -216,8 +216,9 @@ class Server:
                 if not answer["ok"]:
                     raise CodeFailed(answer)
                 return self._costs(lease, child)
-            except (EOFError, ConnectionError, BrokenPipeError, FileNotFoundError) as error:
-                raise CountError(self._reason(lease, child)) from error
+            except (EOFError, ConnectionError, FileNotFoundError) as error:
+                why = self._death(lease, child) or "the code ended the counting process (os._exit or a kill)"
+                raise CountError(why) from error
             finally:
                 self._clean_up(lease, child)
 
@@ -243,11 +244,6 @@ class Server:
                 " and run the cell again"
             ) from error
         return callgrind_file.since(statement, [warm]), callgrind_file.since(empty, [warm, statement])
-
-    @classmethod
-    def _reason(cls, lease: Lease, child: int) -> str:
-        """Why a child gave no answer."""
-        return cls._death(lease, child) or "the code ended the counting process (os._exit or a kill)"
 
     @staticmethod
     def _death(lease: Lease, child: int) -> str:

@@ -154,7 +154,6 @@ def under_valgrind() -> bool:
 
 
 # ---- c_calls ---------------------------------------------------------------------------------------------------------
-# C functions that the counting process calls: of the C library, and of a compiled snippet.
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)  # opened before the fork: a child allocates as little as it can

@@ -146,7 +146,9 @@ def _of_growth(profile: Profile, held: _Held) -> Insight:
             text += ", with the autograd graph of each tensor"
         text += "." if held.limit is None else f", of at most {units.count(held.limit)} results."
     else:
-        text += f", {whole} at the end; {_no_holder(profile)}."
+        none = "no variable, output or traceback holds them (a library, a thread or a reference cycle may)"
+        why = "the search ended before it found what holds them" if _is_cut(profile) else none
+        text += f", {whole} at the end; {why}."
     evidence: dict[str, object] = {
         "bytes_kept": held.nbytes,
         **({"bytes_per_run": held.nbytes / held.runs, "runs": held.runs} if held.runs else {}),
@@ -155,12 +157,6 @@ def _of_growth(profile: Profile, held: _Held) -> Insight:
         "kind_of_holder": held.kind or "not found",
     }
     return Insight("leak", 0.0, 0.0, text, evidence, places, _cures(held), held.nbytes)
-
-
-def _no_holder(profile: Profile) -> str:
-    if _is_cut(profile):
-        return "the search ended before it found what holds them"
-    return "no variable, output or traceback holds them (a library, a thread or a reference cycle may)"
 
 
 def _is_cut(profile: Profile) -> bool:

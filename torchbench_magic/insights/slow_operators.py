@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from torchbench_magic import units
+from torchbench_magic.process.peak_performance import BUSY
 from torchbench_magic.profiling.efficiency.table import Efficiency, OpEfficiency
 from torchbench_magic.profiling.profile import Profile
 from torchbench_magic.result_base import CodeLine, Cure, Insight
@@ -49,10 +50,7 @@ class _AtLine:
 def trusted_efficiency(profile: Profile) -> Efficiency | None:
     """What the insights rest on; None without ``--efficiency``, and where the peaks were measured on a busy machine."""
     found = profile.efficiency
-    return None if found is None or found.peaks.contended > _BUSY else found
-
-
-_BUSY = 0.15  # cores, as `process.peak_performance.BUSY`
+    return None if found is None or found.peaks.contended > BUSY else found
 
 
 def slow_dtype(profile: Profile) -> list[Insight]:

@@ -107,7 +107,6 @@ Lever = Callable[[Site], Change]
 
 
 # ---- copied_names ----------------------------------------------------------------------------------------------------
-# A copy of the names of a cell in which some variables hold something else, for its functions too.
 
 _DEEPEST = 3
 
@@ -265,7 +264,6 @@ def autocast(name: str, site: Site) -> Change:
 
 
 # ---- layouts ---------------------------------------------------------------------------------------------------------
-# Levers that lay tensors out otherwise in memory, before the clock starts.
 
 
 def channels_last(site: Site) -> Change:

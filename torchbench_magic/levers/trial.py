@@ -85,17 +85,12 @@ def try_levers(task: Task) -> Comparison:
             for written in trials.written:
                 written.put_back()
         is_interrupted = held.take()
-    made = _in_words_of_trials(made)
+    levers = {subject.description for subject in made.subjects} - {AS_IT_IS}
+    kept = [d for d in made.warnings if not (d.kind in _OF_LEVERS and d.facts.get("name") in levers)]
+    made = replace(made, warnings=kept)  # without what levers are there to change
     if is_interrupted:
         raise Interrupted(made)
     return made
-
-
-def _in_words_of_trials(made: Comparison) -> Comparison:
-    """Without what levers are there to change."""
-    levers = {subject.description for subject in made.subjects} - {AS_IT_IS}
-    kept = [d for d in made.warnings if not (d.kind in _OF_LEVERS and d.facts.get("name") in levers)]
-    return replace(made, warnings=kept)
 
 
 def check_trial(task: Task) -> None:
@@ -533,7 +528,6 @@ def _within(entered: str, tree: ast.Module) -> ast.Module:
 
 
 # ---- insight_trial ---------------------------------------------------------------------------------------------------
-# From an insight to its proof: the levers of its cures, tried on the code that was profiled.
 
 
 def try_insight(

@@ -238,5 +238,3 @@ def _state_of(value: Any) -> Any:
         named = (*value.named_parameters(), *value.named_buffers())
         return {_plain(f".{name}"): tensor for name, tensor in named}
     return value.state_dict()["state"]
-
-

@@ -203,7 +203,6 @@ def _is_here(task: Task) -> bool:
 
 
 # ---- cpp -------------------------------------------------------------------------------------------------------------
-# What a ``%%timer --cpp`` cell says: its pieces of C++ with their visible lines, and what it may not ask.
 
 _FOR_PYTHON = ("sweep", "fuzz", "check", "restore", "resume")
 

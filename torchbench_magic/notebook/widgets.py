@@ -767,7 +767,9 @@ class LiveView(ipywidgets.VBox):
 
     def draw(self, partial: Comparison) -> None:
         """Show what is known; what the reader chose in the table stays."""
-        drawn = page_data.as_dict(_without_doubts(partial), _MOST_LIVE_ROWS)
+        whole_view = timing_view.document(partial)  # its doubts and pictures belong to a whole result
+        known = replace(whole_view, doubts=(), footer=(), picture="", drawn=(), folded=False)
+        drawn = page_data.as_dict(known, _MOST_LIVE_ROWS)
         self.table.spec = drawn | {"unfiltered": True}  # it is drawn again and again
         if not self._has_table:
             self.children, self._has_table = (self.bar, self.table), True
@@ -777,9 +779,3 @@ class LiveView(ipywidgets.VBox):
         for widget in (self.bar, self.table):
             widget.close()
         super().close()
-
-
-def _without_doubts(partial: Comparison) -> Document:
-    """What is known so far, without the doubts and pictures that belong to a whole result."""
-    drawn = timing_view.document(partial)
-    return replace(drawn, doubts=(), footer=(), picture="", drawn=(), folded=False)

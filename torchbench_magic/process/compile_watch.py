@@ -277,12 +277,8 @@ def _guard_of(record: CompiledFrame, noted: _Noted | None) -> str:
     """What failed: what the callback saw of several compilations rather than the record, which has the newest's."""
     if noted is None:
         return guard_text(record.guard)
-    return _with_names(guard_text(noted.guard or record.guard), noted.parameters)
-
-
-def _with_names(guard: str, parameters: Sequence[str]) -> str:
-    """``tensor 'input' ...`` for ``tensor 'args[0]' ...``."""
-    for at, name in enumerate(parameters):
+    guard = guard_text(noted.guard or record.guard)
+    for at, name in enumerate(noted.parameters):  # ``tensor 'input' ...`` for ``tensor 'args[0]' ...``
         guard = guard.replace(f"args[{at}]", name)
     return guard
 

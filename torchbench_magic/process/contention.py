@@ -26,7 +26,6 @@ from .machine import (
 )
 
 # ---- contention as a result has it -----------------------------------------------------------------------------------
-# What else wanted the processor while something was measured.
 
 _UNLIKE = {"ext": 0.15, "steal": 0.05, "pressure": 0.1, "throttled": 0.05}
 """Differences from which on the load of two runs is said to be not alike: in cores, and as shares of the time."""

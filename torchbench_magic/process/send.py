@@ -405,7 +405,9 @@ def _pickler(file: io.BytesIO, storages: Storages, reached: PicklingFinds) -> An
                 # a copy: memory that NumPy shares cannot be resized any more
                 return _storage, (_bytes_of(obj).clone().numpy().tobytes(),)
             if isinstance(obj, torch.jit.ScriptFunction | torch.jit.ScriptModule):
-                return _scripted(obj)
+                file = io.BytesIO()  # as torch saves it; a function arrives as a module, which is called alike
+                torch.jit.save(obj, file)
+                return torch.jit.load, (io.BytesIO(file.getvalue()),)
             travels = send_modules.reduced_extension(obj) or reduced_own(obj) or reduced_object(obj, reached)
             if travels is not None:
                 return travels
@@ -431,13 +433,6 @@ def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
 
 def _storage(data: bytes) -> torch.UntypedStorage:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8).untyped_storage() if data else torch.UntypedStorage(0)
-
-
-def _scripted(obj: Any) -> tuple[Any, ...]:
-    """TorchScript travels as torch saves it; a function arrives as a module, which is called alike."""
-    file = io.BytesIO()
-    torch.jit.save(obj, file)
-    return torch.jit.load, (io.BytesIO(file.getvalue()),)
 
 
 def pack_variables(

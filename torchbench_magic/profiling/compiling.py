@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import PurePath
 from types import CodeType
 from typing import Any
@@ -51,15 +51,10 @@ def given_up_before(
     if switched_off_by():
         return []  # nothing is asked: what was noted before is of no code that ran now
     of_breaks = broken_before([code for code in codes if code in asked], compiled)
-    of_limits = _at_limits(compiled, codes, ops)
-    return [each for each in (*of_breaks, *of_limits) if runs_as_it_is(frames, each.name)[0]]
-
-
-def _at_limits(compiled: Sequence[CompiledFrame], codes: Iterable[CodeType], ops: pd.DataFrame) -> list[CompiledFrame]:
-    """Those that have reached a limit: without a look for compiled code in vain, they were called as they are."""
     calls = list(zip(ops["op"].tolist(), ops["calls"].tolist(), strict=True))
     in_vain = sum(n for op, n in calls if op == _LOOKUP) - sum(n for op, n in calls if region_of(op))
-    return refused_before(codes, compiled) if in_vain > 0 else []
+    of_limits = refused_before(codes, compiled) if in_vain > 0 else []  # looked for compiled code in vain
+    return [each for each in (*of_breaks, *of_limits) if runs_as_it_is(frames, each.name)[0]]
 
 
 def compilation_tables(

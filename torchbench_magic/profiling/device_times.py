@@ -273,5 +273,3 @@ def _most_active(trace: Trace, begin: int, end: int) -> int:
     edges = np.clip(np.append(starts[low:high], end), begin, end)
     times = np.bincount(nodes[low:high], weights=np.diff(edges), minlength=1)
     return int(times.argmax()) if times.max() > 0 else -1
-
-

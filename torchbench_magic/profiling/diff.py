@@ -13,7 +13,7 @@ import pandas as pd
 
 from torchbench_magic.process.contention import load_differences
 from torchbench_magic.process.values_between_runs import changes_of, uncompared, words_for
-from torchbench_magic.result_base import CodeLine, Doubt, Insight, Shown, with_doubts
+from torchbench_magic.result_base import Doubt, Insight, Shown, with_doubts
 from torchbench_magic.timing.identity import environment_differences, input_differences
 
 from .profile import NOT_ATTRIBUTED, VOIDING, Profile, processor_silenced_by, silenced_by
@@ -113,16 +113,14 @@ class ProfileDiff(Shown):
         cores = _of_cores(before, now), _of_cores(now, before)
         if self._without_insights():
             return cores[1], cores[0]
-        joined = _joined_lines(before, now)
+        in_before = {place: found for place, (found, _) in _joined_lines(before, now).items()}
         had = {(each.kind, (at.source_id, at.line)) for each in before.insights for at in each.places}
-        has = {
-            (each.kind, joined[at.source_id, at.line][0])
+        has = {(each.kind, in_before.get((at.source_id, at.line))) for each in now.insights for at in each.places}
+        new = tuple(
+            each
             for each in now.insights
-            for at in each.places
-            if (at.source_id, at.line) in joined
-        }
-        of_lines = [each for each in now.insights if each.places]
-        new = tuple(each for each in of_lines if not any(_is_in(each, at, had, joined) for at in each.places))
+            if each.places and not any((each.kind, in_before.get((at.source_id, at.line))) in had for at in each.places)
+        )
         gone = tuple(
             each
             for each in before.insights
@@ -224,17 +222,6 @@ def _of_cores(one: Profile, other: Profile) -> tuple[Insight, ...]:
         return ()
     kinds = {each.kind for each in other.insights if not each.places}
     return tuple(each for each in one.insights if not each.places and each.kind not in kinds)
-
-
-def _is_in(
-    insight: Insight,
-    at: CodeLine,
-    had: set[tuple[str, SourceLine]],
-    joined: Mapping[SourceLine, tuple[SourceLine, str]],
-) -> bool:
-    """Whether the baseline has an insight of this kind about the line that ``at`` was."""
-    found = joined.get((at.source_id, at.line))
-    return found is not None and (insight.kind, found[0]) in had
 
 
 # ---- which line is which ----------------------------------------------------------------------------------------

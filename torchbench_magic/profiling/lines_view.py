@@ -358,7 +358,8 @@ def _region_rows(
     order: Iterator[float],
 ) -> Iterator[Row]:
     blank = (Cell(),) * (len(_columns(seen)) - 2)
-    margin = _margin(texts[region.first - source.first_line : region.last - source.first_line + 1])
+    own = texts[region.first - source.first_line : region.last - source.first_line + 1]
+    margin = min((len(text) - len(text.lstrip(" ")) for text in own if text.strip()), default=0)
     for line in shown_lines(region, ran):
         if isinstance(line, tuple):
             words = f"… {units.count(line[0])} line{'s' if line[0] != 1 else ''} not executed"
@@ -377,11 +378,6 @@ def _region_rows(
         detail = _detail(seen, source, thread, line, where)
         cells = _numbers(seen, record)
         yield Row((number_cell, *cells, Cell(text, None, "", _note(seen, record), "", span)), where, detail)
-
-
-def _margin(texts: list[str]) -> int:
-    """The indent that all lines of a region share; a method is shown from the left."""
-    return min((len(text) - len(text.lstrip(" ")) for text in texts if text.strip()), default=0)
 
 
 def _numbers(seen: Annotated, record: Mapping[str, Any]) -> Iterator[Cell]:

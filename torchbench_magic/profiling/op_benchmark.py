@@ -165,12 +165,9 @@ def code_of(recorded: RecordedCall, device: str = "cpu") -> tuple[str, str]:
             named.append(f"{name}={text}" if not keyword.iskeyword(name) else f"**{{{name!r}: {text}}}")
         else:
             positional.append(text)
-    return "\n".join(setup), f"{_spelled(operator)}({', '.join([*positional, *named])})"
-
-
-def _spelled(operator: Any) -> str:
-    namespace, _, name = operator.overloadpacket._qualified_op_name.partition("::")
-    return f"torch.ops.{namespace}.{name}.{operator._overloadname}"
+    namespace, _, packet = operator.overloadpacket._qualified_op_name.partition("::")
+    called = f"torch.ops.{namespace}.{packet}.{operator._overloadname}"
+    return "\n".join(setup), f"{called}({', '.join([*positional, *named])})"
 
 
 def _scalar(value: Any) -> str:

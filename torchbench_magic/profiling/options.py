@@ -10,7 +10,6 @@ from typing import Self
 from torchbench_magic.errors import OptionError
 
 # ---- schedule --------------------------------------------------------------------------------------------------------
-# The numbers of ``torch.profiler.schedule``, and what they mean.
 
 
 class Action(Enum):

@@ -21,7 +21,6 @@ from .options import ProfileOptions
 from .profile import Profile
 
 # ---- compiling_and_loops ---------------------------------------------------------------------------------------------
-# What ``torch.compile`` did in a profile, and the phases of its training loop, as JSON has them.
 
 _MOST_COMPILATIONS = 12
 _LONGEST_NAME, _LONGEST_REASON = 80, 200

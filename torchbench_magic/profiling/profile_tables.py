@@ -231,7 +231,6 @@ def memory_timeline(joined: Joined, rows: LineRows, held: Bytes) -> pd.DataFrame
 
 
 # ---- frame_table -----------------------------------------------------------------------------------------------------
-# ``Profile.frames``: the call tree as a table.
 
 
 def frame_table(run: JoinedRun, source_of: Mapping[str, Source], thread_names: Sequence[str]) -> pd.DataFrame:

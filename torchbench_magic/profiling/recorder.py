@@ -94,11 +94,6 @@ def read_cpu() -> CpuReading:
     return CpuReading(time.process_time(), time.thread_time(), {task: ran for task, (ran, _) in thread_times().items()})
 
 
-def pool_threads() -> frozenset[int]:
-    """Native ids of the threads of torch's pool, by the name that torch gives them; empty where unknown."""
-    return frozenset(task for task, name in thread_names().items() if name == _POOL)
-
-
 def unseen_cpu_seconds(before: CpuReading, after: CpuReading, user_threads: frozenset[int]) -> float | None:
     """Processor time of the user's other threads between two readings, threads that ended included.
 
@@ -508,6 +503,6 @@ class RecordedRun:
                 self.cpu.append(read_cpu())
                 self.threads_after = _threads_now()
                 self.python_threads |= python_threads()
-                self.pool = pool_threads()
+                self.pool = frozenset(task for task, name in thread_names().items() if name == _POOL)
                 self._undone.close()
                 self.overhead += time.perf_counter() - started

@@ -255,7 +255,6 @@ def first_without_recording(
 
 
 # ---- profiler_cost ---------------------------------------------------------------------------------------------------
-# What recording a run cost, in one word. ``--twice`` measures.
 
 NOTICEABLE, MOST = 0.08, 0.5
 """Shares of the wall time from which on the cost is noticeable, and most of it: a factor of six apart, since the

@@ -289,7 +289,8 @@ class _Profiling:
                     run.leave()
             if error is not None and not has_begun:
                 raise KeyboardInterrupt(NOT_BEGUN) if isinstance(error, KeyboardInterrupt) else error
-            self._tell_making()
+            if isinstance(progress := self.asked.progress, Awaiting):  # it may take seconds, in which a Ctrl-C waits
+                progress.await_end(0.0, None, "making the profile", after=_LONG_MAKING)
             outcome = self._made(run, value, error, idle, inputs)
             if self.options.twice and outcome.error is None:
                 outcome = await self._repeated(outcome)
@@ -301,11 +302,6 @@ class _Profiling:
             if held.take() and outcome.error is None:  # a second one is told by the first
                 outcome = replace(outcome, error=KeyboardInterrupt("the code had run to its end: the profile is whole"))
         return outcome
-
-    def _tell_making(self) -> None:
-        """What was recorded becomes a profile, which may take seconds in which a Ctrl-C waits."""
-        if isinstance(progress := self.asked.progress, Awaiting):
-            progress.await_end(0.0, None, "making the profile", after=_LONG_MAKING)
 
     def run(self, progress: Progress) -> RecordedRun | SteppedRun | PhasesRun:
         options, asked = self.options, self.asked

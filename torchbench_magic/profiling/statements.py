@@ -237,5 +237,3 @@ def _function(value: object) -> FunctionType | None:
     kind, name = (value, "__init__") if isinstance(value, type) else (type(value), "__call__")
     found = inspect.getattr_static(kind, name, None)
     return found if isinstance(found, FunctionType) else None
-
-

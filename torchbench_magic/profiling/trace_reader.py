@@ -148,7 +148,6 @@ def opened_trace(path: Path, level: int) -> Iterator[IO[str]]:
 
 
 # ---- chrome_events ---------------------------------------------------------------------------------------------------
-# The events of a stored Chrome trace as the columns that a running profiler gives.
 
 _OPS = frozenset({"cpu_op", "user_annotation"})
 _RUNTIMES = frozenset(

@@ -47,8 +47,6 @@ from .recording_cost import first_without_recording
 from .trace import line_label
 
 # ---- device_clauses --------------------------------------------------------------------------------------------------
-# What a device did in a profile, in clauses of the sentence and a line of the footer: where the time depends on it,
-# where the host waits for it, when it stood idle.
 
 _BOUND = 0.8  # of the wall time in which a device is busy: from there on it is what the time depends on
 _WORTH_SAYING = 0.1  # of the wall time

@@ -34,7 +34,6 @@ from .steps import SteppedRun
 from .trace import Source
 
 # ---- machine_load ----------------------------------------------------------------------------------------------------
-# What a profile says of the machine that its body ran on: that threads waited for a core, and who had it.
 
 _LOAD_SHARE, _LOAD_SECONDS = 0.25, 1e-3
 """Of the wall time, and in seconds: from which on waiting for a core is said.

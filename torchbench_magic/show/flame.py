@@ -22,7 +22,7 @@ from .drawing import literal, new_axes
 from .html import boxed
 from .javascript import es_module, is_own_page, with_modules
 from .page_data import attribute, fitted, mounted, script_data
-from .table import BuiltColumn, Cell, Column, built_table, texts
+from .table import BuiltColumn, Cell, Column, built_table, share_cell, texts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -174,7 +174,7 @@ def flame_document(graph: FlameGraph, most: int = TABLE_ROWS) -> Document:
         texts("of", "called from", 40, lambda at: graph.names[parents[at]] if parents[at] >= 0 else ""),
         *([_amount("self", own, measure.scale)] if own is not None else []),
         _amount("total", measure.total, measure.scale),
-        BuiltColumn(Column("share", "total", "%", "number"), lambda at: _share(float(measure.total[at]), span)),
+        BuiltColumn(Column("share", "total", "%", "number"), lambda at: share_cell(float(measure.total[at]), span)),
     ]
     left = len(graph) - len(order)
     hidden = f"{units.count(len(order)) if order else 'none'} of {units.count(len(graph))} frames" if left else ""
@@ -186,11 +186,6 @@ def flame_document(graph: FlameGraph, most: int = TABLE_ROWS) -> Document:
 def _amount(name: str, values: npt.NDArray[np.float64], scale: units.Scale) -> BuiltColumn:
     column = Column(name, name, scale.unit, "number")
     return BuiltColumn(column, lambda at: Cell(units.number(float(values[at]), scale), float(values[at])))
-
-
-def _share(part: float, whole: float) -> Cell:
-    share = part / whole if whole > 0 else 0.0
-    return Cell(units.percent(share), share)
 
 
 def markup(

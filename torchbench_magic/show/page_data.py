@@ -18,7 +18,6 @@ from .javascript import data_script, packed_text
 from .table import Cell, Column, Group, Rest, Row, Table
 
 # ---- mounting --------------------------------------------------------------------------------------------------------
-# What a module of ``static/`` draws: its element, and the script that leaves the data of it on the page.
 
 
 def mounted(

@@ -326,6 +326,12 @@ def counted(name: str, label: str, unit: str = "", *, missing: float | None = No
     return measured_columns(name, label, units.Scale(unit, places=0), missing=missing, digits=None)
 
 
+def share_cell(part: float, whole: float) -> Cell:
+    """Per cent; 0 of nothing."""
+    value = part / whole if whole > 0 else 0.0
+    return Cell(units.percent(value), value)
+
+
 def share(label: str, of: Callable[[Any], float]) -> BuiltColumn:
     """A share of one, as per cent."""
 

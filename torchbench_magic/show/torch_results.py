@@ -30,6 +30,7 @@ from .table import (
     built_table,
     cells_of,
     columns_of,
+    share_cell,
     texts,
 )
 
@@ -208,7 +209,7 @@ def _functions(counts: FunctionCounts) -> Table:
 
     built = (
         BuiltColumn(Column("count", "instructions", kind="number"), lambda one: Cell(units.count(one[0]), one[0])),
-        BuiltColumn(Column("share", "share", "%", "number"), lambda one: _percent(abs(one[0]), whole)),
+        BuiltColumn(Column("share", "share", "%", "number"), lambda one: share_cell(abs(one[0]), whole)),
         BuiltColumn(Column("bar", "", kind=kind, legend=legend), lambda one: bar(one[0])),
         texts("function", "function", 60, lambda one: one[1]),
     )
@@ -268,7 +269,7 @@ def _events(events: EventList, *notes: StyledText) -> Document:
     top = rows[0]
     sentence = (
         Phrase(clipped(top.key, _LONGEST), "subject"),
-        Phrase(f" has {units.percent(_share(top.self_cpu_time_total / 1e6, whole))} % of the self time"),
+        Phrase(f" has {share_cell(top.self_cpu_time_total / 1e6, whole).text} % of the self time"),
     )
     built = _event_columns(rows, whole)
     scope = f"Self time of all events: {units.seconds_text(whole)}; those of Jupyter's own threads are among them."
@@ -289,7 +290,7 @@ def _event_columns(rows: Sequence[Any], whole: float) -> list[BuiltColumn]:
         built.append(texts("shapes", "shapes", 36, shown))
     built += [
         BuiltColumn(
-            Column("share", "self", "%", "number"), lambda event: _percent(event.self_cpu_time_total / 1e6, whole)
+            Column("share", "self", "%", "number"), lambda event: share_cell(event.self_cpu_time_total / 1e6, whole)
         ),
         BuiltColumn(Column("calls", "calls", kind="number"), lambda event: Cell(units.count(event.count), event.count)),
     ]
@@ -314,15 +315,6 @@ def _event_columns(rows: Sequence[Any], whole: float) -> list[BuiltColumn]:
 
 def _number(value: float, scale: units.Scale) -> Cell:
     return Cell(units.number(value, scale), value)
-
-
-def _percent(value: float, whole: float) -> Cell:
-    share = _share(value, whole)
-    return Cell(units.percent(share), share)
-
-
-def _share(value: float, whole: float) -> float:
-    return value / whole if whole > 0 else 0.0
 
 
 def _shown(document: Document, text: str) -> Bundle:

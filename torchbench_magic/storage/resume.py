@@ -36,7 +36,6 @@ if TYPE_CHECKING:  # what has torch with it
     from torchbench_magic.timing.task import Task
 
 # ---- not_reused ------------------------------------------------------------------------------------------------------
-# Why a stored run does not answer what is asked: which part of it is not as it would be now.
 
 _PLACE = {
     "torch": "torch",
@@ -291,17 +290,13 @@ class Recording:
         result = replace(result, warnings=found)
         with contextlib.suppress(StoreError):  # it has said above what is wrong with it
             if not self._is_interrupted:
-                result = self._with_history(result)
+                try:
+                    result = replace(result, history=self._store.history(result))
+                except KeyboardInterrupt:
+                    self._is_interrupted = True
         if self._is_interrupted and not was_interrupted:
             raise Interrupted(result)
         return result
-
-    def _with_history(self, result: Comparison) -> Comparison:
-        try:
-            return replace(result, history=self._store.history(result))
-        except KeyboardInterrupt:
-            self._is_interrupted = True
-            return result
 
     def _measured_again(self) -> Iterator[Doubt]:
         """Why stored points were not taken over, in one line."""

@@ -277,7 +277,6 @@ def _once(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 # ---- proof_cell ------------------------------------------------------------------------------------------------------
-# What follows from how the cores were used: the cell that proves a cure, and what is doubtful.
 
 _MOST = 5  # counts side by side: each takes a second or more
 

@@ -21,7 +21,6 @@ from torchbench_magic.show.table import BuiltColumn, Cell, Column, float_or_none
 from .table import Efficiency, OpEfficiency
 
 # ---- of_roof ---------------------------------------------------------------------------------------------------------
-# How near operations and lines came to what the machine can do: a clause, columns, and what they mean.
 
 _LEAST = 0.1  # of the time in torch: what the sentence names
 _CLASSES_NAMED = 2

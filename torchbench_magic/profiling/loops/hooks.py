@@ -312,7 +312,8 @@ class OuterCalls:
         self.depth -= 1
         if not self.depth and self._phase:
             phase, kept = self.known_of(module, None)
-            self._marks.end(phase, flags_of(module, kept, self._is_grad_enabled()))
+            flags = kept if self._is_grad_enabled() else kept & ~GRAD
+            self._marks.end(phase, flags | TRAINING if getattr(module, "training", False) else flags)
 
     def known_of(self, module: Any, frame: FrameType | None) -> tuple[int, int]:
         """The phase of a module (0: a graph of the compiler's) called from ``frame``, and its kept flags.
@@ -325,23 +326,13 @@ class OuterCalls:
         if is_called_by_compiler(module, frame):
             phase, kept = 0, 0
         else:
-            phase = phase_of(module)
+            kind = type(module)  # one that computes a loss is one of torch's, or says so by its name
+            is_loss = kind.__module__ == "torch.nn.modules.loss" or kind.__name__.endswith("Loss")
+            phase = LOSS if is_loss else FORWARD
             kept = (VARIES if _varies(module) else 0) | (GRAD if _learns(module) else 0)
         with contextlib.suppress(TypeError):  # a user's module that takes no weak reference
             self.known[id(module)] = weakref.ref(module), phase, kept
         return phase, kept
-
-
-def flags_of(module: Any, kept: int, is_grad_enabled: bool) -> int:
-    """What a call was made with; of a module's parts and parameters what they were at its first call."""
-    flags = kept if is_grad_enabled else kept & ~GRAD
-    return flags | TRAINING if getattr(module, "training", False) else flags
-
-
-def phase_of(module: Any) -> int:
-    """A module that computes a loss is one of torch's, or says so by its name."""
-    kind = type(module)
-    return LOSS if kind.__module__ == "torch.nn.modules.loss" or kind.__name__.endswith("Loss") else FORWARD
 
 
 def _varies(module: Any) -> bool:

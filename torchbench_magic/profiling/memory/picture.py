@@ -105,7 +105,6 @@ def blocks_by_column(
 
 
 # ---- memory_picture --------------------------------------------------------------------------------------------------
-# Memory over time, drawn: a stack by line, the peak, and the lines of the cell that ran below it.
 
 _WIDTH, _HEIGHT = 690, 170  # px of the plotted ground
 _LEFT, _TOP, _RIGHT, _BOTTOM = 48, 18, 114, 38
