@@ -87,6 +87,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[variable] = os.path.join(root, name)
         os.mkdir(os.environ[variable], 0o700)
     os.environ.setdefault("TORCHBENCH_MAGIC_COUNT_IDLE", "300")
+    os.environ.setdefault("TORCH_SYMBOLIZE_MODE", "dladdr")  # else torch 2.8 keeps a child for each of its libraries
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # around the choice by `-m` and the drawing of the order
