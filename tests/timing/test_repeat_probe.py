@@ -355,7 +355,8 @@ def probed(setup: str, body: str, plain: int = PLAIN, usual: float = 0.0, **more
     ticks = repeat_recording.time.thread_time
     waited = lambda: (clock.wall_ns - clock.cpu_ns) / 1e9
     repeat_recording.time.perf_counter = lambda: ticks() + waited()
-    names: dict[str, Any] = {"torch": torch, "np": np, "clock": clock, "x": 1.0, "__name__": "__main__"} | more
+    names: dict[str, Any] = {"torch": torch, "np": np, "clock": clock, "x": 1.0, "SimpleNamespace": SimpleNamespace}
+    names |= {"__name__": "__main__"} | more
     for name, text in (("<setup>", setup), ("<cell>", body)):
         linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     exec(compile(setup, "<setup>", "exec"), names)
@@ -559,34 +560,44 @@ def test_a_doubt_does_not_hide_what_the_last_call_shows() -> None:
     assert found.how == "more", found.evidence
 
 
-PUT_BACK = [
-    # (setup, body, the clause)
+NAMES = [
+    # (setup, body, how, the evidence)
     (
         "cache = None",
         "if cache is None:\n    clock.work(5000)\n    cache = 1\nclock.work(10)",
-        "`cache` put back before each call: 5.01 ms a call, and 10.0 µs one that goes on from what it leaves",
+        "kept",
+        "`cache` put back before each call, 5.01 ms a call, and 10.0 µs one that goes on from what it leaves",
     ),
     (
-        "i, j = 900, 100",
-        "clock.work(i)\ni, j = j, i",
-        "`i` and `j` put back before each call: 900 µs a call, and 100 µs",
+        "i, j = [900], [100]",
+        "clock.work(i[0])\ni, j = j, i",
+        "kept",
+        "`i` and `j` put back before each call, 900 µs a call, and 100 µs",
     ),
-    ("n = 3", "clock.work(100 * n)\nn = n * n", "300 µs a call, and 900 µs one that goes on"),
+    ("n = 3", "clock.work(100 * n)\nn = n * n", "kept", "300 µs a call, and 900 µs one that goes on"),
     (
         "t = ''",
         "t += 'a'\nif len(t) % 4 == 0:\n    for _ in range(30): x + 1",
+        "kept",
         "ran 31 times in a call that goes on from others and not in timed ones",
     ),
     (
         "t = 'aaa'",
         "t += 'a'\nif len(t) % 4 == 0:\n    for _ in range(30): x + 1",
+        "kept",
         "ran 31 times in timed ones and not in a call that goes on from others",
     ),
-    ("t = ''", "t += 'a'\nif len(t) % 40 == 0:\n    for _ in range(30): x + 1", None),  # not in so many
-    ("i = 0", "i += 1\nif i % 4 == 0:\n    for _ in range(30): x + 1", None),  # counts calls, and goes on
-    ("i = 0", "clock.work(100)\ni += 1", None),
-    ("i = 0", "i = 5\nclock.work(100 * i)", None),  # not read
-    ("xs = (1,)", "clock.work(100 * xs[0])\nxs = ()", None),  # raises from what it leaves
+    ("t = ''", "t += 'a'\nif len(t) % 40 == 0:\n    for _ in range(30): x + 1", "anew", "`t`"),  # not in so many
+    ("at = (0, x)", "n, y = at\nn += 1\nif n % 16 == 0: clock.work(900)\nat = n, y", "anew", "`at`"),
+    ("s = SimpleNamespace(n=1)", "s = SimpleNamespace(n=s.n + 1)", "anew", "`s`"),
+    ("ids = torch.zeros(1, 9)", "ids = torch.cat([ids, ids[-1:]])", "anew", "`ids`"),
+    ("xs = (1,)", "clock.work(100 * xs[0])\nxs = ()", "anew", "`xs`"),  # raises from what it leaves
+    ("i = 0", "i += 1\nif i % 4 == 0:\n    for _ in range(30): x + 1", None, ""),  # counts, and goes on
+    ("i = 0", "clock.work(100)\ni += 1", None, ""),
+    ("i = 0", "i = 5\nclock.work(100 * i)", None, ""),  # not read
+    ("h = torch.ones(9)", "h = h * 0.9", None, ""),  # the same work on other values
+    ("t = 'a'", "t = t.strip()", None, ""),
+    ("net = torch.nn.Linear(1, 1)", "net = net.eval()", None, ""),
 ]
 
 
@@ -604,22 +615,39 @@ def test_what_a_counter_lets_every_so_many_calls_do_is_not_lost_after_the_first(
     assert probe.finding is None
 
 
-@pytest.mark.parametrize(("setup", "body", "clause"), PUT_BACK)
-def test_names_that_are_put_back_are_told_where_a_call_that_goes_on_is_another(
-    setup: str, body: str, clause: str | None
+@pytest.mark.parametrize(("setup", "body", "how", "evidence"), NAMES)
+def test_names_that_are_put_back_are_told_where_a_call_that_goes_on_may_be_another(
+    setup: str, body: str, how: str | None, evidence: str
 ) -> None:
     probe, names = probed(setup, body)
-    if clause is None:
-        assert probe.clauses == []
-        return
-    assert probe.finding is None
-    (found_one,) = probe.clauses
-    assert clause in found_one.evidence
-    doubt = found_one.doubt("a")
-    assert (doubt.kind, doubt.facts["clause"]) == ("put-back", f"{found_one.evidence} (`a`)")
-    found: dict[str, Any] = {}
+    assert probe.clauses == []
+    assert (probe.finding.how if probe.finding is not None else None) == how
+    if probe.finding is not None:
+        assert evidence in probe.finding.evidence
+        assert probe.finding.voids is (how == "kept")
+    found: dict[str, Any] = {"torch": torch, "SimpleNamespace": SimpleNamespace, "x": 1.0}
     exec(setup, found)
-    assert {name: names[name] for name in found if name != "__builtins__"}.items() <= found.items()
+    for name in found.keys() - {"__builtins__", "torch", "SimpleNamespace", "x"}:
+        assert type(names[name]) is type(found[name])
+        assert repr(names[name]) == repr(found[name])
+
+
+@pytest.mark.parametrize("restore", [False, True])
+def test_there_is_no_verdict_unless_each_call_is_asked_to_start_anew(restore: bool) -> None:
+    bodies = {"a": "clock.work(i[0])\ni, j = j, i", "b": "clock.work(400)"}
+    names: dict[str, Any] = {"i": [900], "j": [100]}
+    found = timed(FakeClock(), bodies, names=names, restore=restore)
+    assert found.frame["verdict"][1] == ("faster" if restore else "undecided")
+    (doubt,) = [each for each in found.warnings if each.kind == ("put-back" if restore else "used-up")]
+    assert ("Calls of `a` would do other work if they went on from each other" in doubt.text) is not restore
+
+
+def test_a_name_that_begins_anew_is_said_and_keeps_the_verdict() -> None:
+    body = "t += 'a'\nclock.work(900 if len(t) % 40 == 0 else 100)"
+    found = timed(FakeClock(), {"a": body, "b": "clock.work(400)"}, names={"t": ""})
+    (doubt,) = [each for each in found.warnings if each.kind == "anew"]
+    assert doubt.text == "Each call of `a` finds `t` as before the first, where a loop would go on."
+    assert found.frame["verdict"][1] == "slower"
 
 
 @pytest.mark.parametrize("make", [lambda: torch.tensor(0), lambda: torch.zeros(1), lambda: np.zeros(1)])

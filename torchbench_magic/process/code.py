@@ -15,17 +15,14 @@ import numbers
 import operator
 import re
 import sys
-import textwrap
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from traceback import walk_tb
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MethodType
 from typing import Any, TypeVar
 
 from torchbench_magic.cell_body import Body, CellText
 from torchbench_magic.errors import BodyError
-
-from .frame_owner import is_users_file
 
 # ---- body ------------------------------------------------------------------------------------------------------------
 # From a piece of a cell's text to code that runs, with the cell's own file name and visible line numbers.
@@ -454,92 +451,40 @@ def _reads_before_binding(statement: ast.stmt) -> set[str]:
 
 
 # ---- counters --------------------------------------------------------------------------------------------------------
-# Numbers that a body counts in and branches on (`step += 1; if step % 16 == 0: ...`). In a loop of the user's they go
-# on, and so they do from one timed call to the next: put back, the same branch would be taken by every call.
+# Code that counts (`step += 1; if step % 16 == 0: ...`) is the body of a loop: its names go on from one timed call to
+# the next as they would there. Put back, each call would take the same branch.
 
-_COUNTS = (ast.Add, ast.Sub, ast.Mod)
-
-
-def counters(tree: ast.Module, names: Iterable[str], namespace: Mapping[str, Any]) -> set[str]:
-    """Those of ``names`` that hold a number, which the body only adds to, subtracts from, takes the remainder of or
-    begins anew, and on which it or a function of the user's that it gives them to branches; not the test of a
-    ``while``."""
-    stored = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)]
-    kinds = {name: type(namespace[name]) for name in names if name in namespace}
-    found = {name for name, kind in kinds.items() if issubclass(kind, numbers.Real)}
-    for name in [*found]:
-        counted = [node for node in ast.walk(tree) if _counted_in(node) == name]
-        reads = any(isinstance(node, ast.AugAssign) or name in _loaded(node) for node in counted)
-        if not reads or len(counted) != sum(node.id == name for node in stored):
-            found.discard(name)
-    if found:
-        found -= set().union(*(_loaded(node.test) for node in ast.walk(tree) if isinstance(node, ast.While)))
-    return found & _branched_on(tree, namespace, []) if found else set()
+_STORES = ("STORE_NAME", "STORE_GLOBAL", "DELETE_NAME")
+_GROW, _BOUND = (ast.Mult, ast.Pow, ast.LShift), (ast.Mod, ast.BitAnd, ast.FloorDiv, ast.RShift, ast.Call)
 
 
-def _counted_in(node: ast.AST) -> str | None:
-    """The name that a statement counts in."""
-    match node:
-        case ast.AugAssign(target=ast.Name(id=name), op=operation) if isinstance(operation, _COUNTS):
-            return name
-        case ast.Assign(targets=[ast.Name(id=name)], value=value):
-            parts = [*ast.walk(value)]
-            sums = all(isinstance(part.op, _COUNTS) for part in parts if isinstance(part, ast.BinOp))
-            calls = (part.func for part in parts if isinstance(part, ast.Call))
-            return name if sums and all(isinstance(f, ast.Name) and f.id == "len" for f in calls) else None
-    return None
+def counts(tree: ast.Module, code: CodeType, names: Iterable[str], namespace: Mapping[str, Any]) -> bool:
+    """Whether one of these ``names`` holds a number, which the code reads before it binds it anew; but for whole
+    numbers that it multiplies without a bound, which are soon too long to compute with.
+
+    Args:
+        tree, code: of the same module.
+        names: that it may read before it binds them.
+    """
+    first: dict[str, str] = {}
+    for one in dis.get_instructions(code):
+        if one.opname in _LOADS or one.opname in _STORES:
+            first.setdefault(one.argval, one.opname)
+    held = {name: type(namespace[name]) for name in names if name in namespace and first.get(name) in _LOADS}
+    grown = {name for node in ast.walk(tree) for name in _multiplied(node)}
+    return any(
+        issubclass(kind, numbers.Real) and not (issubclass(kind, numbers.Integral) and name in grown)
+        for name, kind in held.items()
+    )
 
 
-def _loaded(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-
-
-def _branched_on(tree: ast.AST, namespace: Mapping[str, Any], within: list[CodeType]) -> set[str]:
-    """Names that decide which code runs: in a condition, in what is bound and then in a condition, or as an argument
-    of a function of the user's that branches on it."""
-    found: set[str] = set()
-    bound: list[tuple[set[str], ast.AST]] = []
-    for node in ast.walk(tree):
-        match node:
-            case ast.If(test=test) | ast.IfExp(test=test) | ast.Match(subject=test):
-                found |= _loaded(test)
-            case ast.BoolOp(values=parts) | ast.comprehension(ifs=parts):
-                found = found.union(*map(_loaded, parts))
-            case ast.Call():
-                found = found.union(*(_loaded(given) for given in _deciding(node, namespace, within)))
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.NamedExpr(ast.Name(id=name), value):
-                bound.append(({name}, value))
-    for _ in bound:
-        found = found.union(*(_loaded(value) for names, value in bound if names & found))
-    return found
-
-
-def _deciding(call: ast.Call, namespace: Mapping[str, Any], within: list[CodeType]) -> Iterator[ast.expr]:
-    """The arguments on which a function or method of the user's branches."""
-    function, of_self = None, 0
-    match call.func:
-        case ast.Name(id=name) if name in namespace:
-            function, of_self = namespace[name], 0
-            if not issubclass(type(function), FunctionType):
-                kind, of_self = type(function), 1
-                function = inspect.getattr_static(kind, "forward", inspect.getattr_static(kind, "__call__", None))
-        case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in namespace:
-            owner = namespace[name]
-            is_module = issubclass(type(owner), ModuleType)
-            function = inspect.getattr_static(owner if is_module else type(owner), attribute, None)
-            of_self = int(not is_module)
-    function = wrapped_by(function) or function
-    if type(function) is not FunctionType or function.__code__ in within:
-        return
-    code = function.__code__
-    if not is_users_file(code.co_filename):
-        return
-    with contextlib.suppress(OSError, SyntaxError):  # no text is at hand
-        tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
-        decide = _branched_on(tree, function.__globals__, [*within, code])
-        given = [*zip(code.co_varnames[of_self : code.co_argcount], call.args, strict=False)]
-        given += [(keyword.arg, keyword.value) for keyword in call.keywords if keyword.arg is not None]
-        yield from (value for name, value in given if name in decide)
+def _multiplied(node: ast.AST) -> set[str]:
+    """Names that a statement multiplies by themselves, or by anything else, without a bound."""
+    parts = [*ast.walk(node)] if isinstance(node, (ast.Assign, ast.AugAssign)) else []
+    operations = [part.op if isinstance(part, (ast.BinOp, ast.AugAssign)) else part for part in parts]
+    if any(isinstance(each, _BOUND) for each in operations) or not any(isinstance(each, _GROW) for each in operations):
+        return set()
+    return {part.id for part in parts if isinstance(part, ast.Name)}
 
 
 # ---- loop ------------------------------------------------------------------------------------------------------------
@@ -562,9 +507,9 @@ class Loop:
         names: names that the body reads from the namespace, with those of functions and lambdas inside it.
         inputs: those of them whose value of the namespace an iteration may read: the body does not always bind them
             first.
-        kept: values that names of the namespace have at the start of every iteration; of `counters`, of the next
+        kept: values that names of the namespace have at the start of every iteration; of those that go on, of the next
             block.
-        counters: names of numbers that go on from iteration to iteration.
+        going_on: names that go on from iteration to iteration, since the body `counts`.
         source: the text that was compiled.
     """
 
@@ -575,7 +520,7 @@ class Loop:
     kept: Mapping[str, Any]
     source: str
     inputs: frozenset[str] = frozenset()
-    counters: frozenset[str] = frozenset()
+    going_on: frozenset[str] = frozenset()
 
 
 _SHELL = """\
@@ -608,7 +553,7 @@ def compile_loop(
 
     Args:
         replicas: how many functions of one meaning.
-        goes_on: `counters` do; else they are put back too.
+        goes_on: the names of code that `counts` go on; else all are put back.
 
     Raises:
         SyntaxError: as the cell itself would raise it, with its own line.
@@ -621,18 +566,19 @@ def compile_loop(
     is_async = bool(module.co_flags & inspect.CO_COROUTINE)
     used = frozenset(names_used(module))
     names = BoundNames(tree)
-    counted = counters(tree, names.reset, namespace) if goes_on else set()
+    goes_on = goes_on and counts(tree, module, names.reset, namespace)
+    going_on = {name for name in names.reset - names.shared if name in namespace} if goes_on else set()
     first = tree.body[0].lineno
     tree = _GlobalsDropped().visit(tree)
     code, bare = (
         _code_of(compile(shell, body.file, "exec", flags, dont_inherit=True))
-        for shell in _shells(names, counted, namespace, is_async, tree.body, first)
+        for shell in _shells(names, going_on, namespace, is_async, tree.body, first)
     )
     copies = tuple(FunctionType(code.replace(), namespace, "<module>") for _ in range(replicas))
     empty = FunctionType(bare, namespace, "<module>")
     kept = {n: namespace[n] for n in names.reset | names.shared if n in namespace}
     inputs = frozenset(globals_read(module) - (names.bound - names.reset))
-    return Loop(copies, empty, is_async, used, kept, body.source, inputs, frozenset(counted))
+    return Loop(copies, empty, is_async, used, kept, body.source, inputs, frozenset(going_on))
 
 
 def _parsed(body: Body, flags: int, transform_ast: TransformAst | None) -> ast.Module:
@@ -670,7 +616,7 @@ class _GlobalsDropped(ast.NodeTransformer):
 
 def _shells(
     names: BoundNames,
-    counted: set[str],
+    going_on: set[str],
     namespace: dict[str, Any],
     is_async: bool,
     body: list[ast.stmt],
@@ -679,14 +625,14 @@ def _shells(
     """The function around the loop, its own lines placed on the first line of the cell; and one around an empty loop,
     which awaits nothing. They share their nodes."""
     before = [f"global {', '.join(sorted(names.shared))}"] if names.shared else []
-    put_back = (names.reset | names.shared) - counted
+    put_back = (names.reset | names.shared) - going_on
     before += [f"__tb_kept_{n} = __tb_names[{n!r}]" for n in sorted(put_back) if n in namespace]
-    before += [f"{n} = __tb_names[{n!r}]" for n in sorted(counted)]
+    before += [f"{n} = __tb_names[{n!r}]" for n in sorted(going_on)]
     resets = {  # a name that was unbound is so again, whatever the last iteration left: bind, then delete
         n: f"{n} = __tb_kept_{n}" if n in namespace else f"{n} = None; del {n}" for n in put_back
     }
     after = [resets[n] for n in sorted(names.shared)]  # the other alternatives read these too
-    after += [f"__tb_names[{n!r}] = {n}" for n in sorted(counted)]
+    after += [f"__tb_names[{n!r}] = {n}" for n in sorted(going_on)]
     text = _SHELL.format(
         before=_indented(before, 4),
         resets=_indented([resets[n] for n in sorted(resets)], 8),

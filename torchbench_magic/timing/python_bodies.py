@@ -122,7 +122,7 @@ class PythonBodies:
         probes = []
         many = task.plan.number not in (None, 1)  # in a block the calls go on from each other
         for (name, body), block in zip(task.bodies.items(), blocks, strict=True):
-            code = replace(self._block(name, body, with_value_kept), kept=block.kept)  # counters go on through both
+            code = replace(self._block(name, body, with_value_kept), kept=block.kept)  # names go on through both
             probes.append(
                 Probe(
                     _Started(code, starts[name]) if name in starts else code,

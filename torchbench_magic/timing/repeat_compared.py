@@ -34,7 +34,7 @@ FAR = 20.0
 """Times as long, by the time alone, as is no chance."""
 _LARGE = 1e15
 """A number that is not shown any more."""
-PUT_BACK, GROWN = "put-back", "grown"
+PUT_BACK, GROWN, KEPT, ANEW = "put-back", "grown", "kept", "anew"
 _DID_MORE = "The first call{} did more than later ones, or other work"
 
 
@@ -62,9 +62,12 @@ class Finding:
         of = f" of `{name}`" if name else ""
         if self.how in (PUT_BACK, GROWN):
             clause = f"{self.evidence}{f' (`{name}`)' if name else ''}"
-            way = "To time calls that go on from each other, "
-            way += "leave out `--restore`." if restore else "keep the value in an object: that is not put back."
+            way = "To time calls that go on from each other, leave out `--restore`."
             return Doubt(self.how, f"{clause}.", way if self.how == PUT_BACK else "", {"name": name, "clause": clause})
+        if self.how == ANEW:
+            text = f"Each call{of} finds {self.evidence} as before the first, where a loop would go on."
+            way = "To time calls that go on, keep the value in an object, which is not put back; `--restore` says that"
+            return Doubt("anew", text, f"{way} each is to start anew.", {"name": name, "evidence": self.evidence})
         what = "Later calls{} wait where the first one did not" if self.how == "waits" else _DID_MORE
         text = f"{what.format(of)}: {self.evidence}."
         way = "If the times are to include it, create or fill it in the code"

@@ -19,6 +19,7 @@ import contextlib
 import gc
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from types import CodeType, FunctionType
 from typing import Any, cast
@@ -30,7 +31,9 @@ from torchbench_magic.units import seconds_text
 
 from .blocks import FAILED, Block, BlockRequest, Steps, Timeable
 from .repeat_compared import (
+    ANEW,
     FAR,
+    KEPT,
     LOST,
     MORE,
     NOISE,
@@ -97,8 +100,8 @@ class Probe:
             work than most.
         finding: what they come to, as far as is known.
         failed: an error of the probe's own, after which it records nothing more; the code is timed all the same.
-        clauses: what takes nothing from the times: names that are put back before each call, where a call that goes on
-            takes another time; what holds more with every call.
+        clauses: what takes nothing from the times: with `--restore` names that are put back before each call, where a
+            call that goes on takes another time; what holds more with every call.
     """
 
     def __init__(
@@ -153,8 +156,8 @@ class Probe:
         return any(work.is_compiled for work in self._seen.works)
 
     def _has_counted(self) -> bool:
-        if self._code.counters or not (moved := self._seen.moved_first):
-            return bool(self._code.counters)
+        if self._code.going_on or not (moved := self._seen.moved_first):
+            return bool(self._code.going_on)
         now = self._reach()
         return any(label in now and now[label].is_own for label in moved)
 
@@ -235,11 +238,10 @@ class Probe:
             found = (yield from self._judged()) or (yield from self._by_gradients(without, copied))
             early = self.finding if self.finding is not None and self.finding.how != "time" else None  # see `timed`
             self.finding = found or (yield from self._by_what_lives()) or early
-            clauses = (
-                (yield from self._by_what_is_put_back(self._seen.last.left, copied)),
-                self._seen.grown(self._reach()),
-            )
-            self.clauses = [one for one in clauses if one is not None]
+            names = yield from self._by_what_is_put_back(self._seen.last.left, copied)
+            if names is not None and names.how != PUT_BACK:
+                self.finding, names = self.finding or names, None
+            self.clauses = [one for one in (names, self._seen.grown(self._reach())) if one is not None]
 
     def _by_what_is_put_back(
         self, left: dict[str, Any], copied: Callable[[], Callable[[], object]] | None
@@ -251,9 +253,19 @@ class Probe:
             return counts
         put_back = copied() if copied is not None else lambda: None
         try:
-            return (yield from self._by_names(left)) or (yield from self._by_going_on(left)) or counts
+            if found := (yield from self._by_names(left)) or (yield from self._by_going_on(left)):
+                return found if self._before is not None else replace(found, how=KEPT)
+            return counts or self._by_other_values(left)
         finally:
             put_back()
+
+    def _by_other_values(self, left: dict[str, Any]) -> Finding | None:
+        """Of names that are put back, those that a call leaves bound to another value than an array of the same shape:
+        what they hold may decide what calls do that go on."""
+        seen = {name: (seen_of(was), seen_of(left[name])) for name, was in self._names.items() if name in left}
+        other = [n for n, (was, now) in seen.items() if was.size != now.size or not isinstance(was.size, tuple)]
+        names = [f"`{n}`" for n in other if seen[n][0] != seen[n][1] or seen[n][1].digest is None]
+        return Finding(ANEW, f"{' and '.join(sorted(names)[:3])}") if names and self._before is None else None
 
     def _counts_put_back(self) -> Finding | None:
         """Of tensors and arrays of one element that the last call changed: what counts calls may decide what they do.
@@ -396,7 +408,7 @@ class Probe:
     def _names(self) -> dict[str, Any]:
         """Names that are put back before each call and read by it, with what they are put back to."""
         kept = self._code.kept
-        return {name: kept[name] for name in self._code.inputs - self._code.counters if name in kept}
+        return {name: kept[name] for name in self._code.inputs - self._code.going_on if name in kept}
 
     def _by_names(self, left: dict[str, Any]) -> Steps[Finding | None]:
         """Whether a call that went on from what the one before bound its names to would take another time."""
@@ -409,7 +421,7 @@ class Probe:
             on, anew = pair
             if max(pair) > (MORE if on > anew else ONCE) * min(pair):
                 times = f"{seconds_text(anew)} a call, and {seconds_text(on)} one that goes on from what it leaves"
-                return Finding(PUT_BACK, f"{names}: {times}")
+                return Finding(PUT_BACK, f"{names}, {times}")
         return None
 
     def _by_going_on(self, left: dict[str, Any]) -> Steps[Finding | None]:
@@ -430,7 +442,7 @@ class Probe:
                 both, words = (by_shapes(call), by_shapes(timed)), ("a call that goes on from others", "timed ones")
                 share, text = max(lacks(*both, words), lacks(*both[::-1], words[::-1]))
                 if share >= SOME:
-                    return Finding(PUT_BACK, f"{what} put back before each call: {text}")
+                    return Finding(PUT_BACK, f"{what} put back before each call, {text}")
                 left = call.left
         finally:
             bind(names)

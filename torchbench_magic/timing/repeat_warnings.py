@@ -11,7 +11,7 @@ from torchbench_magic.result_base import Doubt
 from .samples import Subject
 
 KIND = "used-up"
-RECORDED = ("less", "more", "other", "fed", "lazy", "alive")
+RECORDED = ("less", "more", "other", "fed", "lazy", "alive", "kept")
 """How recorded calls take a verdict away: with evidence in place of a name."""
 _NAMED = 3
 """Alternatives that are named."""
@@ -25,6 +25,7 @@ _SAID = {
     "lazy": "each call{1} {0}, and what that does later is not timed",
     "alive": "a call{1} does less while what the one before it bound is alive, which it is within a block of calls"
     " only: {0}",
+    "kept": "calls{1} would do other work if they went on from each other, as in a loop: {0}",
     "shared": "one alternative changes `{0}`, and another was timed with the change",
     "global": "one alternative changes `{0}`, and another was timed with the change",
     "own": "the code assigns to {0} reads the global of that name, which did not change",
@@ -44,6 +45,8 @@ _DONE = {
     " iterator is made, give it a name.",
     "alive": "To time calls that find it, keep it by a name in setup; to time calls that make it, end the code with"
     " `del` of the name.",
+    "kept": "To time calls that go on, keep the value in an object, which is not put back; to time each from the same"
+    " start, give `--restore`.",
     "shared": "Set it in each alternative, or give each an object of its own in the setup section (`copy.deepcopy`; an"
     " optimizer is made anew, for the parameters of the copy).",
     "global": "Set it at the start of each alternative, or restore it at the end of the one that changes it.",
@@ -72,7 +75,7 @@ _FAILED = {
 """How something is used up -> what to say under the exception of a call that needs it, and what to do."""
 _NOT_THE_FIRST = (
     "The first call worked; a later call in the timing loop failed. Each call finds the objects as"
-    " earlier calls left them: create what they use up in the code itself."
+    " earlier calls left them, and the numbers it counts in: create what they use up in the code itself."
 )
 
 OWN_ERROR = "This is an error of torchbench_magic, not of the code."
