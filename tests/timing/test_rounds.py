@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,6 +90,21 @@ def test_where_a_counter_decides_what_a_call_does_blocks_have_their_share_of_eac
     assert ratio == pytest.approx(right, rel=0.025)
     assert result.frame["verdict"][1] == "faster"
     assert not result.warnings
+
+
+@pytest.mark.parametrize(
+    ("every", "cheap", "dear", "plan"),
+    [(16, 5000, 10000, {}), (7, 5000, 5000, {}), (16, 100, 200, {"max_run_time": 0.3}), (16, 100, 200, {"number": 1})],
+)
+def test_where_that_does_not_fit_there_is_no_verdict(
+    every: int, cheap: float, dear: float, plan: dict[str, Any]
+) -> None:
+    nth = f"n += 1\nclock.work({cheap + dear} if n % {every} == 0 else {cheap})"
+    bodies = {"all": f"clock.work({cheap + dear})", "nth": nth}
+    result = timed(FakeClock(), bodies, names={"n": 0}, min_run_time=0.2, **plan)
+    (doubt,) = [each for each in result.warnings if each.kind == "used-up"]
+    assert "Some calls of `nth` do more than this run has time for: " in doubt.text
+    assert result.frame["verdict"][1] == "undecided"
 
 
 def test_code_whose_calls_do_other_work_at_random_has_longer_blocks_too() -> None:

@@ -235,12 +235,20 @@ def test_more_threads_than_cores_are_measured_and_said() -> None:
 
 
 def test_names_mean_the_same_in_every_iteration() -> None:
-    clock, names = FakeClock(), {"x": 1}
-    timed(clock, {"": "x += 1\nassert x == 2\nclock.work(10)"}, names=names)
+    clock, names = FakeClock(), {"x": "a"}
+    timed(clock, {"": "x += 'b'\nassert x == 'ab'\nclock.work(10)"}, names=names)
     timed(clock, {"": "try:\n    fresh\n    raise AssertionError\nexcept NameError:\n    fresh = 1\nclock.work(10)"})
-    timed(clock, {"": "def f():\n    global x\n    x += 1\nf()\nassert x == 2\nclock.work(10)"}, names=names)
+    timed(clock, {"": "def f():\n    global x\n    x += 'b'\nf()\nassert x == 'ab'\nclock.work(10)"}, names=names)
     timed(clock, {"": "del x\nclock.work(10)"}, names=names)
-    assert names == {"x": 1}
+    assert names == {"x": "a"}
+
+
+def test_code_that_counts_goes_on_in_the_next_iteration_and_leaves_the_caller_s_names() -> None:
+    names: dict[str, Any] = {"n": 0, "x": "a"}
+    seen: list[int] = []
+    timed(FakeClock(), {"": "n += 1\nx = str(n)\nnote(n)\nclock.work(10)"}, names=names | {"note": seen.append})
+    assert seen == [*range(1, len(seen) + 1)]
+    assert (names["n"], names["x"]) == (0, "a")
 
 
 def test_nothing_is_written_to_the_callers_namespace() -> None:

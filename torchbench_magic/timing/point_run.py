@@ -467,7 +467,8 @@ class PointRun:
                 facts: dict[str, Any] = {"contention": spent, "span": span, "waited": waited, "page_faults": faults}
                 name = names[e.measurement % len(names)]  # a thread count's are in their order
                 facts |= self.compiler.among_samples(e.compiled, subjects[e.measurement].fell_back)
-                facts |= {"state": state, "used_up": self._used_up(name)}
+                rare = (("rare", e.rare),) if e.rare else ()
+                facts |= {"state": state, "used_up": (*self._used_up(name), *rare)}
                 facts |= self.code.facts(name)
                 subjects[e.measurement] = replace(subjects[e.measurement], **facts)
         return subjects

@@ -11,7 +11,7 @@ from torchbench_magic.result_base import Doubt
 from .samples import Subject
 
 KIND = "used-up"
-RECORDED = ("less", "more", "other", "fed", "lazy", "alive", "kept")
+RECORDED = ("less", "more", "other", "fed", "lazy", "alive", "kept", "rare")
 """How recorded calls take a verdict away: with evidence in place of a name."""
 _NAMED = 3
 """Alternatives that are named."""
@@ -26,6 +26,7 @@ _SAID = {
     "alive": "a call{1} does less while what the one before it bound is alive, which it is within a block of calls"
     " only: {0}",
     "kept": "calls{1} would do other work if they went on from each other, as in a loop: {0}",
+    "rare": "some calls{1} do more than this run has time for: {0}",
     "shared": "one alternative changes `{0}`, and another was timed with the change",
     "global": "one alternative changes `{0}`, and another was timed with the change",
     "own": "the code assigns to {0} reads the global of that name, which did not change",
@@ -47,6 +48,8 @@ _DONE = {
     " `del` of the name.",
     "kept": "To time calls that go on, keep the value in an object, which is not put back; to time each from the same"
     " start, give `--restore`.",
+    "rare": "Time what they do by itself, or give `--max-run-time` some hundred times as long as it takes for all of"
+    " them to come once.",
     "shared": "Set it in each alternative, or give each an object of its own in the setup section (`copy.deepcopy`; an"
     " optimizer is made anew, for the parameters of the copy).",
     "global": "Set it at the start of each alternative, or restore it at the end of the one that changes it.",

@@ -68,10 +68,10 @@ slow spell does not make it again; there are as many plans as numbers here and o
 TOO_SHORT, TOO_LONG = 2.0, 4.0
 """Times a block may be shorter and longer than it was to be. Rounding to whole calls alone makes it up to 1.5 times
 shorter; a long one costs nothing but more interruptions, and a busy machine has them."""
-OTHER, OTHER_BY_COUNT, MATTERS, RAREST = 2.0, 1.15, 0.02, 0.02
+OTHER, OTHER_BY_COUNT, RARE, MATTERS, MATTERS_RARE, RAREST = 2.0, 1.15, 1.5, 0.02, 0.05, 0.02
 """Times as long, or as short, as the median block, from which on a block is of another kind; the same of code that is
-known to count its calls; share of the median by which the mean is apart where that matters; share of the blocks that
-are of the rarer kind."""
+known to count its calls, and where a few blocks are enough to void; share of the median by which the mean is apart
+where that matters, and where it does so then; share of the blocks that are of the rarer kind."""
 OF_EACH, LEAST_OF_EACH, LONG_BLOCK_NS = 16, 8, 500_000_000
 """Calls of the rarer kind that a block is to have, and the fewest, for which it may become longer. A block of few calls
 has one of them or none, whatever their share, and the median is that of the more frequent block: a step of an optimizer
@@ -103,6 +103,7 @@ class Entry:
         empty_ns: of the last empty blocks of one call, each right before one that is timed.
         rounds_needed: the fewest that give an interval.
         counts: its calls are known to count: what a few of them do may be another thing than the rest.
+        rare: of such code, which blocks took far longer than most, as a clause.
         min_ns, max_ns: bounds of ``spent_ns``.
         stretched_max_ns: the bound in place of ``max_ns`` until it has had the rounds that it needs.
         spent_ns: wall time that its user has waited for it: its warm-up, its blocks with what is around them (priming,
@@ -120,6 +121,7 @@ class Entry:
     rounds_wanted: int = 0
     rounds_needed: int = 0
     counts: bool = False
+    rare: str = ""
     min_ns: float = 0.0
     max_ns: float = 0.0
     stretched_max_ns: float = 0.0
@@ -237,15 +239,30 @@ def share_of_others(wall: Floats, cpu: Floats, calls: Ints, *, counts: bool = Fa
         counts: the code counts its calls.
     """
     times, most = OTHER_BY_COUNT if counts else OTHER, 0.0
-    ratios = [taken / calls / max(float(np.median(taken / calls)), 1e-10) for taken in (wall, cpu)]
-    if abs(ratios[0] @ calls / calls.sum() - 1) < MATTERS:
+    low, high, mean = _by_median(wall, cpu, calls)
+    if abs(mean - 1) < MATTERS:
         return most
-    low, high = np.minimum(*ratios), np.maximum(*ratios)
     for other in (low > times, high < 1 / times):
         halves = [part.sum() for part in np.array_split(other, 2)]  # of what grows, one has the short, one the long
         if min(halves) > (not counts) and other.mean() > RAREST:
             most = max(most, float(other.mean()))
     return most
+
+
+def _by_median(wall: Floats, cpu: Floats, calls: Ints) -> tuple[Floats, Floats, float]:
+    """Of each block how many times the median it takes, by the clock that says less and by the one that says more; and
+    of the mean, by the wall's."""
+    ratios = [taken / calls / max(float(np.median(taken / calls)), 1e-10) for taken in (wall, cpu)]
+    return np.minimum(*ratios), np.maximum(*ratios), float(ratios[0] @ calls / calls.sum())
+
+
+def rare_blocks(wall: Floats, cpu: Floats, calls: Ints) -> str:
+    """How many blocks took far longer than most, where that moves the mean, as a clause; else empty."""
+    low, _, mean = _by_median(wall, cpu, calls)
+    rare = low > RARE
+    if not rare.any() or mean < 1 + MATTERS_RARE:
+        return ""
+    return f"{rare.sum()} of {len(rare)} blocks took {np.median(low[rare]):.3g} times as long as most"
 
 
 # ---- rounds ----------------------------------------------------------------------------------------------------------
@@ -593,17 +610,17 @@ class Rounds:
     def _check_kinds(self) -> None:
         """Look whether blocks are too short for calls that take turns, where plans are looked at and in the end."""
         self.wanted_ns, self.mean_ns = 0.0, {}
-        if self.other_speeds or self.time_ns > sum(e.max_ns for e in self.entries) / 2:
+        if self.other_speeds or not (self.done or self.count in CHECKED):
             return
-        if not self.done and self.count not in CHECKED:
-            return
+        has_time = self.time_ns <= sum(entry.max_ns for entry in self.entries) / 2
         rows = self.samples
-        measurement, wall, cpu, calls = map(np.array, (rows.measurement, rows.wall, rows.cpu, rows.number))
-        for entry in (e for e in self.entries if e.target_ns):
-            own = measurement == entry.measurement
-            share = share_of_others(wall[own], cpu[own], calls[own], counts=entry.counts)
-            self.mean_ns[entry.measurement] = mean = max(float(wall[own].sum() / calls[own].sum()), 0.1)
-            once_ns = mean * calls[own].mean() / share if share else math.inf
+        measurement, *figures = map(np.array, (rows.measurement, rows.wall, rows.cpu, rows.number))
+        for entry in self.entries:
+            wall, cpu, calls = (each[measurement == entry.measurement] for each in figures)
+            entry.rare = rare_blocks(wall, cpu, calls) if entry.counts and self.done else ""
+            share = share_of_others(wall, cpu, calls, counts=entry.counts)
+            self.mean_ns[entry.measurement] = mean = max(float(wall.sum() / calls.sum()), 0.1)
+            once_ns = mean * calls.mean() / share if share and has_time and entry.target_ns else math.inf
             longest = entry.max_ns / FEW_ROUNDS, min(LONG_BLOCK_NS, entry.stretched_max_ns / FEW_ROUNDS)
             blocks = zip((OF_EACH * once_ns, LEAST_OF_EACH * once_ns), longest, strict=True)
             wanted = next((block_ns for block_ns, most in blocks if block_ns <= most), 0.0)
