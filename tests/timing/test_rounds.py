@@ -14,7 +14,7 @@ from torchbench_magic.cell_body import Body
 from torchbench_magic.errors import OptionError
 from torchbench_magic.timing.intervals import ALPHA, rounds_for_an_interval, rounds_for_ranges
 from torchbench_magic.timing.plan import Plan
-from torchbench_magic.timing.rounds import share_of_others
+from torchbench_magic.timing.rounds import rare_blocks, share_of_others
 from torchbench_magic.timing.run import compare_bodies
 from torchbench_magic.timing.samples import Blocks, Clock, Subject
 from torchbench_magic.timing.task import Task
@@ -94,7 +94,7 @@ def test_where_a_counter_decides_what_a_call_does_blocks_have_their_share_of_eac
 
 @pytest.mark.parametrize(
     ("every", "cheap", "dear", "plan"),
-    [(16, 5000, 10000, {}), (7, 5000, 5000, {}), (16, 100, 200, {"max_run_time": 0.3}), (16, 100, 200, {"number": 1})],
+    [(16, 5000, 10000, {}), (7, 5000, 5000, {}), (16, 100, 200, {"max_run_time": 0.3}), (16, 100, 200, {"number": 1, "repeat": 60})],
 )
 def test_where_that_does_not_fit_there_is_no_verdict(
     every: int, cheap: float, dear: float, plan: dict[str, Any]
@@ -103,7 +103,7 @@ def test_where_that_does_not_fit_there_is_no_verdict(
     bodies = {"all": f"clock.work({cheap + dear})", "nth": nth}
     result = timed(FakeClock(), bodies, names={"n": 0}, min_run_time=0.2, **plan)
     (doubt,) = [each for each in result.warnings if each.kind == "used-up"]
-    assert "Some calls of `nth` do more than this run has time for: " in doubt.text
+    assert "Some calls of `nth` may do more than this run has time for: " in doubt.text
     assert result.frame["verdict"][1] == "undecided"
 
 
@@ -132,6 +132,21 @@ def test_blocks_are_of_two_kinds_by_both_clocks_again_and_again(
 ) -> None:
     found = share_of_others(np.array(wall), np.array(cpu), np.ones(len(wall), int), counts=counts)
     assert found == share
+
+
+@pytest.mark.parametrize(
+    ("wall", "cpu", "clause"),
+    [
+        ([1] * 40 + [9], [1] * 40 + [9], "1 of 41 blocks took 9 times as long as most"),
+        ([1] * 40 + [9], [1] * 41, ""),  # held up by others
+        ([1] * 40 + [3], [1] * 40 + [3], ""),  # one that is no longer may be chance
+        ([1] * 40 + [3, 3], [1] * 40 + [2.5, 3], "2 of 42 blocks took 2.75 times as long as most"),
+        ([1] * 400 + [9], [1] * 400 + [9], ""),  # moves no mean
+        ([1] * 5 + [9], [1] * 5 + [9], ""),  # too few
+    ],
+)
+def test_blocks_that_are_too_rare_for_the_median_are_counted(wall: list[float], cpu: list[float], clause: str) -> None:
+    assert rare_blocks(np.array(wall), np.array(cpu), np.ones(len(wall), int)) == clause
 
 
 def wakes(clock: FakeClock, us: float) -> Callable[[str], None]:

@@ -26,7 +26,7 @@ _SAID = {
     "alive": "a call{1} does less while what the one before it bound is alive, which it is within a block of calls"
     " only: {0}",
     "kept": "calls{1} would do other work if they went on from each other, as in a loop: {0}",
-    "rare": "some calls{1} do more than this run has time for: {0}",
+    "rare": "some calls{1} may do more than this run has time for: {0}",
     "shared": "one alternative changes `{0}`, and another was timed with the change",
     "global": "one alternative changes `{0}`, and another was timed with the change",
     "own": "the code assigns to {0} reads the global of that name, which did not change",

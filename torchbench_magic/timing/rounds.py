@@ -68,10 +68,13 @@ slow spell does not make it again; there are as many plans as numbers here and o
 TOO_SHORT, TOO_LONG = 2.0, 4.0
 """Times a block may be shorter and longer than it was to be. Rounding to whole calls alone makes it up to 1.5 times
 shorter; a long one costs nothing but more interruptions, and a busy machine has them."""
-OTHER, OTHER_BY_COUNT, RARE, MATTERS, MATTERS_RARE, RAREST = 2.0, 1.15, 1.5, 0.02, 0.05, 0.02
+OTHER, OTHER_BY_COUNT, MATTERS, RAREST = 2.0, 1.15, 0.02, 0.02
 """Times as long, or as short, as the median block, from which on a block is of another kind; the same of code that is
-known to count its calls, and where a few blocks are enough to void; share of the median by which the mean is apart
-where that matters, and where it does so then; share of the blocks that are of the rarer kind."""
+known to count its calls; share of the median by which the mean is apart where that matters; share of the blocks that
+are of the rarer kind."""
+RARE, ALONE, MATTERS_RARE = 1.5, 4.0, 0.05
+"""Of code whose names go on: times as long from which on some blocks void, and a single one; where they make the mean
+so much longer than the median."""
 OF_EACH, LEAST_OF_EACH, LONG_BLOCK_NS = 16, 8, 500_000_000
 """Calls of the rarer kind that a block is to have, and the fewest, for which it may become longer. A block of few calls
 has one of them or none, whatever their share, and the median is that of the more frequent block: a step of an optimizer
@@ -103,7 +106,7 @@ class Entry:
         empty_ns: of the last empty blocks of one call, each right before one that is timed.
         rounds_needed: the fewest that give an interval.
         counts: its calls are known to count: what a few of them do may be another thing than the rest.
-        rare: of such code, which blocks took far longer than most, as a clause.
+        rare: of code whose names go on, which blocks took far longer than most, as a clause.
         min_ns, max_ns: bounds of ``spent_ns``.
         stretched_max_ns: the bound in place of ``max_ns`` until it has had the rounds that it needs.
         spent_ns: wall time that its user has waited for it: its warm-up, its blocks with what is around them (priming,
@@ -260,7 +263,7 @@ def rare_blocks(wall: Floats, cpu: Floats, calls: Ints) -> str:
     """How many blocks took far longer than most, where that moves the mean, as a clause; else empty."""
     low, _, mean = _by_median(wall, cpu, calls)
     rare = low > RARE
-    if not rare.any() or mean < 1 + MATTERS_RARE:
+    if len(rare) < FIRST_LOOK or mean < 1 + MATTERS_RARE or not (rare.sum() > 1 or (low > ALONE).any()):
         return ""
     return f"{rare.sum()} of {len(rare)} blocks took {np.median(low[rare]):.3g} times as long as most"
 
@@ -617,7 +620,8 @@ class Rounds:
         measurement, *figures = map(np.array, (rows.measurement, rows.wall, rows.cpu, rows.number))
         for entry in self.entries:
             wall, cpu, calls = (each[measurement == entry.measurement] for each in figures)
-            entry.rare = rare_blocks(wall, cpu, calls) if entry.counts and self.done else ""
+            is_loop = bool(getattr(entry.block, "going_on", ()))
+            entry.rare = rare_blocks(wall, cpu, calls) if is_loop and self.done else ""
             share = share_of_others(wall, cpu, calls, counts=entry.counts)
             self.mean_ns[entry.measurement] = mean = max(float(wall.sum() / calls.sum()), 0.1)
             once_ns = mean * calls.mean() / share if share and has_time and entry.target_ns else math.inf
