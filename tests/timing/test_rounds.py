@@ -94,7 +94,12 @@ def test_where_a_counter_decides_what_a_call_does_blocks_have_their_share_of_eac
 
 @pytest.mark.parametrize(
     ("every", "cheap", "dear", "plan"),
-    [(16, 5000, 10000, {}), (7, 5000, 5000, {}), (16, 100, 200, {"max_run_time": 0.3}), (16, 100, 200, {"number": 1, "repeat": 60})],
+    [
+        (16, 5000, 10000, {}),
+        (7, 5000, 5000, {}),
+        (16, 100, 200, {"max_run_time": 0.3}),
+        (16, 100, 200, {"number": 1, "repeat": 60}),
+    ],
 )
 def test_where_that_does_not_fit_there_is_no_verdict(
     every: int, cheap: float, dear: float, plan: dict[str, Any]
