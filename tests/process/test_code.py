@@ -194,6 +194,7 @@ def test_names_go_on_through_the_blocks_of_all_replicas_where_code_counts_and_el
         ("i += 1\ns += 'x'\nif i % 4 == 0: seen.append((i, s))", True, (12, "x" * 7), [(8, "xxx"), (12, "xxxxxxx")]),
         ("i += 1\ns += 'x'\nif i % 4 == 0: seen.append((i, s))", False, (5, ""), []),
         ("s += 'x'\nseen.append((i, s))", True, (5, ""), [(5, "x")] * 7),
+        ("i += 1\nif i % 4 == 0: seen.append((i, s))\ndel s", True, (12, ""), [(8, ""), (12, "")]),
     ):
         names = {"seen": seen, "i": 5, "s": ""}
         loop = compile_loop(Body(text), names, replicas=2, goes_on=goes_on)

@@ -553,7 +553,7 @@ def compile_loop(
 
     Args:
         replicas: how many functions of one meaning.
-        goes_on: the names of code that `counts` go on; else all are put back.
+        goes_on: the names of code that `counts` go on, but for those that it deletes; else all are put back.
 
     Raises:
         SyntaxError: as the cell itself would raise it, with its own line.
@@ -567,7 +567,8 @@ def compile_loop(
     used = frozenset(names_used(module))
     names = BoundNames(tree)
     goes_on = goes_on and counts(tree, module, names.reset, namespace)
-    going_on = {name for name in names.reset - names.shared if name in namespace} if goes_on else set()
+    kept_on = names.reset - names.shared - names_by(module, "DELETE_NAME")
+    going_on = kept_on & namespace.keys() if goes_on else set()
     first = tree.body[0].lineno
     tree = _GlobalsDropped().visit(tree)
     code, bare = (

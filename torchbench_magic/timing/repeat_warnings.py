@@ -77,8 +77,8 @@ _FAILED = {
 }
 """How something is used up -> what to say under the exception of a call that needs it, and what to do."""
 _NOT_THE_FIRST = (
-    "The first call worked; a later call in the timing loop failed. Each call finds the objects as"
-    " earlier calls left them, and the numbers it counts in: create what they use up in the code itself."
+    "The first call worked; a later call in the timing loop failed. Each call finds objects, and the numbers that the"
+    " code counts in, as earlier calls left them: create what they use up in the code itself."
 )
 
 OWN_ERROR = "This is an error of torchbench_magic, not of the code."
