@@ -588,6 +588,9 @@ NAMES = [
     ("xs = (1,)", "clock.work(100 * xs[0])\nxs = ()", "anew", "`xs`"),  # raises from what it leaves
     ("i = 0", "i += 1\nif i % 4 == 0:\n    for _ in range(30): x + 1", None, ""),  # counts, and goes on
     ("i = 0", "i = 5\nclock.work(100 * i)", None, ""),  # not read
+    ("t = 'a'", "for t in 'bcd': t + 'e'", None, ""),
+    ("n = 0; xs = []", "xs = xs + [n]\nn += 1", "more", "`xs` grew to 304 items"),
+    ("n = 0; xs = []", "xs = xs + [n]\nn += 1\nif n % 32 == 0: xs = []", None, ""),
     ("h = torch.ones(9)", "h = h * 0.9", None, ""),  # the same work on other values
     ("net = torch.nn.Linear(1, 1)", "net = net.eval()", None, ""),
 ]

@@ -455,22 +455,13 @@ def _reads_before_binding(statement: ast.stmt) -> set[str]:
 # the next as they would there. Put back, each call would take the same branch.
 
 _STORES = ("STORE_NAME", "STORE_GLOBAL", "DELETE_NAME")
-_GROW, _BOUND = (ast.Mult, ast.Pow, ast.LShift), (ast.Mod, ast.BitAnd, ast.FloorDiv, ast.RShift, ast.Call)
+_GROW, _BOUND = (ast.Mult, ast.Pow, ast.LShift), (ast.Mod, ast.BitAnd, ast.FloorDiv, ast.RShift, ast.Call, ast.IfExp)
 
 
-def counts(tree: ast.Module, code: CodeType, names: Iterable[str], namespace: Mapping[str, Any]) -> bool:
-    """Whether one of these ``names`` holds a number, which the code reads before it binds it anew; but for whole
-    numbers that it multiplies without a bound, which are soon too long to compute with.
-
-    Args:
-        tree, code: of the same module.
-        names: that it may read before it binds them.
-    """
-    first: dict[str, str] = {}
-    for one in dis.get_instructions(code):
-        if one.opname in _LOADS or one.opname in _STORES:
-            first.setdefault(one.argval, one.opname)
-    held = {name: type(namespace[name]) for name in names if name in namespace and first.get(name) in _LOADS}
+def counts(tree: ast.Module, names: Iterable[str], namespace: Mapping[str, Any]) -> bool:
+    """Whether one of these ``names``, which code reads before it binds them anew, holds a number; but for whole numbers
+    that it multiplies without a bound, which are soon too long to compute with."""
+    held = {name: type(namespace[name]) for name in names if name in namespace}
     grown = {name for node in ast.walk(tree) for name in _multiplied(node)}
     return any(
         issubclass(kind, numbers.Real) and not (issubclass(kind, numbers.Integral) and name in grown)
@@ -478,13 +469,22 @@ def counts(tree: ast.Module, code: CodeType, names: Iterable[str], namespace: Ma
     )
 
 
+def read_first(code: CodeType) -> set[str]:
+    """Names that the code of a module reads before it binds them, where all of it runs."""
+    first: dict[str, str] = {}
+    for one in dis.get_instructions(code):
+        if one.opname in _LOADS or one.opname in _STORES:
+            first.setdefault(one.argval, one.opname)
+    return {name for name, operation in first.items() if operation in _LOADS}
+
+
 def _multiplied(node: ast.AST) -> set[str]:
-    """Names that a statement multiplies by themselves, or by anything else, without a bound."""
+    """Names that a statement binds to what it multiplies them by, without a bound."""
     parts = [*ast.walk(node)] if isinstance(node, (ast.Assign, ast.AugAssign)) else []
     operations = [part.op if isinstance(part, (ast.BinOp, ast.AugAssign)) else part for part in parts]
     if any(isinstance(each, _BOUND) for each in operations) or not any(isinstance(each, _GROW) for each in operations):
         return set()
-    return {part.id for part in parts if isinstance(part, ast.Name)}
+    return {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
 
 
 # ---- loop ------------------------------------------------------------------------------------------------------------
@@ -510,6 +510,7 @@ class Loop:
         kept: values that names of the namespace have at the start of every iteration; of those that go on, of the next
             block.
         going_on: names that go on from iteration to iteration, since the body `counts`.
+        read_first: names that the body reads before it binds them.
         source: the text that was compiled.
     """
 
@@ -521,6 +522,7 @@ class Loop:
     source: str
     inputs: frozenset[str] = frozenset()
     going_on: frozenset[str] = frozenset()
+    read_first: frozenset[str] = frozenset()
 
 
 _SHELL = """\
@@ -566,20 +568,21 @@ def compile_loop(
     is_async = bool(module.co_flags & inspect.CO_COROUTINE)
     used = frozenset(names_used(module))
     names = BoundNames(tree)
-    goes_on = goes_on and counts(tree, module, names.reset, namespace)
+    first = read_first(module)
+    goes_on = goes_on and counts(tree, names.reset & first, namespace)
     kept_on = names.reset - names.shared - names_by(module, "DELETE_NAME")
     going_on = kept_on & namespace.keys() if goes_on else set()
-    first = tree.body[0].lineno
+    line = tree.body[0].lineno
     tree = _GlobalsDropped().visit(tree)
     code, bare = (
         _code_of(compile(shell, body.file, "exec", flags, dont_inherit=True))
-        for shell in _shells(names, going_on, namespace, is_async, tree.body, first)
+        for shell in _shells(names, going_on, namespace, is_async, tree.body, line)
     )
     copies = tuple(FunctionType(code.replace(), namespace, "<module>") for _ in range(replicas))
     empty = FunctionType(bare, namespace, "<module>")
     kept = {n: namespace[n] for n in names.reset | names.shared if n in namespace}
     inputs = frozenset(globals_read(module) - (names.bound - names.reset))
-    return Loop(copies, empty, is_async, used, kept, body.source, inputs, frozenset(going_on))
+    return Loop(copies, empty, is_async, used, kept, body.source, inputs, frozenset(going_on), frozenset(first))
 
 
 def _parsed(body: Body, flags: int, transform_ast: TransformAst | None) -> ast.Module:

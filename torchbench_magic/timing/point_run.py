@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torchbench_magic.process.compile_watch import switched_off
-from torchbench_magic.process.contention import Counters, contention_between
+from torchbench_magic.process.contention import Contention, Counters, contention_between
 from torchbench_magic.process.device import DeviceWait, traced_launches
 from torchbench_magic.process.environment import read_environment
 from torchbench_magic.process.frame_owner import is_own_error
@@ -354,8 +354,11 @@ class PointRun:
         """Whether other processes keep the threads of this thread count waiting."""
         turn = self.clocks.counters() - self._turn_began
         seen = contention_between(self.spent[i] + turn if i in self.spent else turn)
-        subject = self.subjects[self.rounds[i].entries[0].measurement]
-        return seen.wanted > SEVERAL and are_held_up(replace(subject, contention=seen), self.environment.usable_cores)
+        return self._holds_up(self.subjects[self.rounds[i].entries[0].measurement], seen)
+
+    def _holds_up(self, subject: Subject, seen: Contention) -> bool:
+        held_up = are_held_up(replace(subject, contention=seen), self.environment.usable_cores)
+        return seen.wanted > SEVERAL and held_up
 
     def _begin_again(self, i: int, *, held_up: bool = False, block_ns: float = 0.0) -> None:
         """Drop the samples of this thread count: some of them were taken with other settings than is said of them, or
@@ -467,7 +470,8 @@ class PointRun:
                 facts: dict[str, Any] = {"contention": spent, "span": span, "waited": waited, "page_faults": faults}
                 name = names[e.measurement % len(names)]  # a thread count's are in their order
                 facts |= self.compiler.among_samples(e.compiled, subjects[e.measurement].fell_back)
-                rare = (("rare", e.rare),) if e.rare else ()
+                is_held_up = spent is not None and self._holds_up(subjects[e.measurement], spent)
+                rare = (("rare", e.rare),) if e.rare and not is_held_up else ()
                 facts |= {"state": state, "used_up": (*self._used_up(name), *rare)}
                 facts |= self.code.facts(name)
                 subjects[e.measurement] = replace(subjects[e.measurement], **facts)

@@ -24,6 +24,7 @@ from functools import partial
 from types import CodeType, FunctionType
 from typing import Any, cast
 
+from torchbench_magic import units
 from torchbench_magic.process import dynamo_internals
 from torchbench_magic.process.code import names_used
 from torchbench_magic.process.frame_owner import is_users_file
@@ -53,6 +54,7 @@ from .repeat_state import (
     Kept,
     Place,
     Reached,
+    extent,
     generators_among,
     is_number,
     named,
@@ -123,6 +125,7 @@ class Probe:
         self.failed: Exception | None = None
         self.clauses: list[Finding] = []
         self._share = 0
+        self._began: dict[str, float] = {}
         self._kept = Kept({})
         self._random: list[tuple[Callable[[], Any], Callable[[Any], object], Any]] = []
         with self._giving_up():
@@ -132,6 +135,7 @@ class Probe:
             self._share = share_of(reached)
             self._kept, self._seen.by_setup = Kept(reached), state_of(reached, self._share)
             self._random = [(read, put, read()) for read, put in generators_among(reached)]
+            self._began = self._held()
 
     @contextlib.contextmanager
     def _giving_up(self) -> Iterator[None]:
@@ -235,13 +239,27 @@ class Probe:
 
     def _judged_last(self, without: Sequence[Any], copied: Callable[[], Callable[[], object]] | None) -> Steps[None]:
         if self.failed is None:
-            found = (yield from self._judged()) or (yield from self._by_gradients(without, copied))
+            found = (yield from self._judged()) or self._by_names_that_grow()
+            found = found or (yield from self._by_gradients(without, copied))
             early = self.finding if self.finding is not None and self.finding.how != "time" else None  # see `timed`
             self.finding = found or (yield from self._by_what_lives()) or early
             names = yield from self._by_what_is_put_back(self._seen.last.left, copied)
             if names is not None and names.how != PUT_BACK:
                 self.finding, names = self.finding or names, None
             self.clauses = [one for one in (names, self._seen.grown(self._reach())) if one is not None]
+
+    def _held(self) -> dict[str, float]:
+        """How much the names hold that go on; no numbers, which are not more work by themselves."""
+        seen = {name: seen_of(self._code.kept[name]) for name in self._code.going_on}
+        return {name: n for name, one in seen.items() if not is_number(one) and (n := extent(one)) is not None}
+
+    def _by_names_that_grow(self) -> Finding | None:
+        """Whether a name that goes on holds so much more than before the first call as if every second call added to
+        it: a buffer that is flushed does not."""
+        now, least = self._held(), max(self._seen.plain / 2, AGAIN)
+        grown = (name for name, had in self._began.items() if now.get(name, 0) - had >= least)
+        name = next(grown, None)
+        return Finding("more", f"`{name}` grew to {units.count(int(now[name]))} items") if name is not None else None
 
     def _by_what_is_put_back(
         self, left: dict[str, Any], copied: Callable[[], Callable[[], object]] | None
@@ -264,6 +282,7 @@ class Probe:
         what they hold may decide what calls do that go on."""
         seen = {name: (seen_of(was), seen_of(left[name])) for name, was in self._names.items() if name in left}
         other = [n for n, (was, now) in seen.items() if was.size != now.size or not isinstance(was.size, tuple)]
+        other = [n for n in other if n in self._code.read_first]
         names = [f"`{n}`" for n in other if seen[n][0] != seen[n][1] or seen[n][1].digest is None]
         return Finding(ANEW, f"{' and '.join(sorted(names)[:3])}") if names and self._before is None else None
 
