@@ -223,6 +223,7 @@ def test_a_mistaken_plan_that_was_kept_voids_the_ratio_on_an_idle_machine_too() 
     assert (void.cause, void.low, void.high) == ("unlike-blocks", 2, 17)
     assert unlike_blocks(1, blocks(1, 134), blocks(2, 264), quiet, 2) is None  # rounding to whole calls
     assert unlike_blocks(1, blocks(1, 5000), blocks(17, 187), quiet, 2) is None
+    assert unlike_blocks(1, blocks(700, 18_000), blocks(1900, 30_000), quiet, 2) is None  # starting them is nothing
 
 
 # ==== scarce rounds ===================================================================================================

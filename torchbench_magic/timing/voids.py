@@ -54,6 +54,8 @@ SLICE = 1e-3
 """Seconds below which a block holds no wait for a scheduler's slice (Linux: 0.75 to 4 ms at the least)."""
 ALIKE = 0.8
 """Blocks of unlike numbers of calls last about as long (their numbers are chosen for that), at least so much of it."""
+STARTED = 0.01
+"""Seconds of a block in which what starting it costs is nothing."""
 MISPLANNED = 0.45
 """As `ALIKE`, whatever else ran: one call of 134 us beside two of 132 is half as long, by rounding to whole calls."""
 LEAST_WAIT = 0.02
@@ -133,7 +135,8 @@ def unlike_blocks(row: int, blocks: Blocks, base: Blocks, subject: Subject, core
     mine, other = int(blocks.number[0]), int(base.number[0])
     wall, base_wall = float(np.median(blocks.wall)), float(np.median(base.wall))
     fewer, more = (wall, base_wall) if mine < other else (base_wall, wall)
-    return Void("unlike-blocks", row, mine, other) if mine != other and fewer < shorter * more else None
+    is_told = mine != other and fewer < shorter * more and fewer < STARTED
+    return Void("unlike-blocks", row, mine, other) if is_told else None
 
 
 def spell_factor(log_ratios: Floats) -> float:
