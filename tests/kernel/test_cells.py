@@ -97,7 +97,7 @@ def interrupt(at):
 @pytest.mark.parametrize(
     ("cell", "name"),
     [
-        ("%%timer --min-run-time 600 --max-run-time 600\nawait asyncio.sleep(0.002)\ninterrupt(300)", "_timer"),
+        ("%%timer --min-run-time 600 --max-run-time 600\nawait asyncio.sleep(0.002)\ninterrupt(600)", "_timer"),
         (
             "%%timer --min-run-time 600 --max-run-time 600\nasync with lock:\n    sum(range(100_000))\ninterrupt(600)",
             "_timer",
