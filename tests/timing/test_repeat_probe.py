@@ -592,7 +592,6 @@ NAMES = [
     ("n = 0; xs = []", "xs = xs + [n]\nn += 1", "more", "`xs` grew to "),
     ("n = 0; xs = []", "xs = xs + [n]\nn += 1\nif n % 32 == 0: xs = []", None, ""),
     ("h = torch.ones(9)", "h = h * 0.9", None, ""),  # the same work on other values
-    ("net = torch.nn.Linear(1, 1)", "net = net.eval()", None, ""),
 ]
 
 

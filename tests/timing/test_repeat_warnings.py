@@ -482,6 +482,11 @@ def test_a_later_call_that_fails_where_the_first_worked_says_so_beside_the_users
     assert text.startswith("The first call worked; a later call in the timing loop failed.")
 
 
+def test_a_number_that_went_on_past_the_end_is_named() -> None:
+    _, text = failed({"": "[1, 2, 3, 4, 5, 6][at]; at += 1"}, {"at": 0})
+    assert text.endswith("in the code itself. `--restore` puts `at` back before each call.")
+
+
 def test_a_graph_that_is_there_is_not_accused() -> None:
     names = supplies() | {"torch": torch}
     names["loss"].backward()

@@ -324,7 +324,7 @@ class _Run:
             self._drop(engine, why)
             return
         question = {
-            "sent": pickle.dumps(replace(sent, plan=replace(sent.plan, env=self._env(engine))), protocol=5),
+            "sent": pickle.dumps(replace(sent, plan=replace(sent.plan, env=self._env(engine)), texts={}), protocol=5),
             "texts": sent.texts,
             "folders": own_folders() if is_here(engine) else [],
         }

@@ -52,7 +52,8 @@ def leak(profile: Profile) -> list[Insight]:
     """One for each holder of bytes that grow through a loop, and for each output, or stored traceback, that alone keeps
     tensors.
 
-    Growth is told by the blocks of a line that are alive at moments of its loop (`growing_lines`), the holder by the
+    Growth is told by the blocks of a line that are alive at moments of its loop, or of its own allocations
+    where the loop is that line (`growing_lines`), the holder by the
     search after the run (``Profile.holders``). Silent: below `LEAST_BYTES` and below `LEAST_OF_ALL` of the peak; where
     growth stops (a full cache, the optimizer's state of the first step, a buffer at its limit); for a ``deque`` with a
     ``maxlen`` and for a container that the code empties too (``pop``, ``clear``, ``del``); for one tensor that grows

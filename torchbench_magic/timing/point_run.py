@@ -133,7 +133,8 @@ class PointRun:
         found = self.watched.supplies.used_up(error)
         if found is not None and self.plan.restore:
             found = (*found[:2], False)
-        return why_it_failed(found, 0 if several else self._calls_ended, repeats=self._repeats)
+        names = sorted({name for block in self.blocks for name in getattr(block, "going_on", ())})
+        return why_it_failed(found, 0 if several else self._calls_ended, repeats=self._repeats, goes_on=names)
 
     def _compile(self, left: LeftBySetup) -> None:
         """Take what the setup set, torch's threads unless the plan names some, and make the blocks."""

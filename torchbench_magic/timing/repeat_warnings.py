@@ -77,8 +77,8 @@ _FAILED = {
 }
 """How something is used up -> what to say under the exception of a call that needs it, and what to do."""
 _NOT_THE_FIRST = (
-    "The first call worked; a later call in the timing loop failed. Each call finds objects, and the numbers that the"
-    " code counts in, as earlier calls left them: create what they use up in the code itself."
+    "The first call worked; a later call in the timing loop failed. Each call finds the objects as"
+    " earlier calls left them: create what they use up in the code itself."
 )
 
 OWN_ERROR = "This is an error of torchbench_magic, not of the code."
@@ -91,7 +91,9 @@ def not_looked_at(error: Exception) -> Doubt:
     return Doubt("not-checked", text, f"{OWN_ERROR} The times do not depend on it.")
 
 
-def why_it_failed(found: tuple[str, str, bool] | None, calls: int, *, repeats: bool) -> str:
+def why_it_failed(
+    found: tuple[str, str, bool] | None, calls: int, *, repeats: bool, goes_on: Sequence[str] = ()
+) -> str:
     """What to say of an exception such as the IndexError of ``numbers.pop()``, which is the user's otherwise; empty
     where nothing is.
 
@@ -99,9 +101,11 @@ def why_it_failed(found: tuple[str, str, bool] | None, calls: int, *, repeats: b
         found: how something was used up, its name, and whether ``--restore`` would help.
         calls: that had ended; 0 where nobody knows how many of them used it.
         repeats: the first calls are made.
+        goes_on: names that go on from call to call, which ``--restore`` would put back.
     """
     if found is None:
-        return _NOT_THE_FIRST if repeats else ""
+        names = f" `--restore` puts {units.listed([f'`{name}`' for name in goes_on])} back before each call."
+        return f"{_NOT_THE_FIRST}{names if goes_on else ''}" if repeats else ""
     how, name, is_restored = found
     clause, way = _FAILED[how]
     after = f" after {calls} call{'s' * (calls > 1)}" if calls else ""

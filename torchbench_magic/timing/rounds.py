@@ -237,8 +237,8 @@ def share_of_others(wall: Floats, cpu: Floats, calls: Ints, *, counts: bool = Fa
     one.
 
     Args:
-        wall, cpu: seconds of each block.
-        calls: in each.
+        wall, cpu: nanoseconds of each block, shape (blocks,).
+        calls: in each, shape (blocks,).
         counts: the code counts its calls.
     """
     times, most = OTHER_BY_COUNT if counts else OTHER, 0.0

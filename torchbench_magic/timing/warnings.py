@@ -168,7 +168,7 @@ def medians_apart(made: Comparison) -> Iterator[Doubt]:
     yield Doubt("medians", text, "", {"quotients": {i: q for i, (_, q, _, _) in found.items()}})
 
 
-SLOW, RARE, MATTERS, BEYOND = 2.0, 0.45, 1.25, 1.05
+SLOW, RARE, MATTERS, BEYOND = 2.0, 0.45, 1.25, 1.1
 """A block is slow from so many times its median on; the median is of the others up to that share; and they matter where
 the mean (beside that of the baseline) is so many times what the median says; where the interval leaves it out, from the
 last on."""
