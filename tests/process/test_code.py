@@ -139,6 +139,7 @@ def test_what_suspends_is_closed_and_refused() -> None:
 
 
 HELD = {"n": 0, "on": True, "best": 1.5, "one": np.int64(1), "text": "", "x": torch.ones(1), "every": abs, "last": 3}
+HELD["it"] = iter([])
 
 
 @pytest.mark.parametrize(
@@ -160,9 +161,11 @@ HELD = {"n": 0, "on": True, "best": 1.5, "one": np.int64(1), "text": "", "x": to
         "one += 1",
         "n += 1; x = x + 1",
         "if print() is None or n: last = n\nelse: n = last",
+        "try: next(it)\nexcept StopIteration: it = iter('ab')",
+        "if next(it, None) is None: it = iter('ab')",
     ],
 )
-def test_code_counts_where_it_reads_a_number_and_then_binds_it(text: str) -> None:
+def test_code_counts_where_it_reads_a_number_or_an_iterator_and_then_binds_it(text: str) -> None:
     tree = ast.parse(text)
     first = read_first(compile(tree, "<body>", "exec"))
     assert counts(tree, BoundNames(tree).reset & first, HELD)
@@ -180,6 +183,9 @@ def test_code_counts_where_it_reads_a_number_and_then_binds_it(text: str) -> Non
         "n = n * 3",  # grows without a bound
         "n **= n",
         "every += 1",
+        "it = map(abs, it)",  # ever deeper
+        "x, it = next(it), every(it)",
+        "next(it)",
     ],
 )
 def test_other_code_does_not(text: str) -> None:

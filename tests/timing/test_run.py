@@ -247,7 +247,9 @@ def test_code_that_counts_goes_on_in_the_next_iteration_and_leaves_the_caller_s_
     names: dict[str, Any] = {"n": 0, "x": "a"}
     seen: list[int] = []
     timed(FakeClock(), {"": "n += 1\nx = str(n)\nnote(n)\nclock.work(10)"}, names=names | {"note": seen.append})
-    assert seen == [*range(1, len(seen) + 1)]
+    timed_calls = seen[: seen.index(1, 1)]  # after them one is tried from the state before the first
+    assert timed_calls == [*range(1, len(timed_calls) + 1)]
+    assert len(timed_calls) > 1000
     assert (names["n"], names["x"]) == (0, "a")
 
 

@@ -24,7 +24,6 @@ from functools import partial
 from types import CodeType, FunctionType
 from typing import Any, cast
 
-from torchbench_magic import units
 from torchbench_magic.process import dynamo_internals
 from torchbench_magic.process.code import names_used
 from torchbench_magic.process.frame_owner import is_users_file
@@ -54,7 +53,6 @@ from .repeat_state import (
     Kept,
     Place,
     Reached,
-    extent,
     generators_among,
     is_number,
     named,
@@ -125,7 +123,6 @@ class Probe:
         self.failed: Exception | None = None
         self.clauses: list[Finding] = []
         self._share = 0
-        self._began: dict[str, float] = {}
         self._kept = Kept({})
         self._random: list[tuple[Callable[[], Any], Callable[[Any], object], Any]] = []
         with self._giving_up():
@@ -135,7 +132,6 @@ class Probe:
             self._share = share_of(reached)
             self._kept, self._seen.by_setup = Kept(reached), state_of(reached, self._share)
             self._random = [(read, put, read()) for read, put in generators_among(reached)]
-            self._began = self._held()
 
     @contextlib.contextmanager
     def _giving_up(self) -> Iterator[None]:
@@ -152,7 +148,9 @@ class Probe:
         return any({"torch", "compile"} <= {*names_used(code)} for code in own)
 
     def _reach(self) -> dict[str, Reached]:
-        return reach(self._namespace, self._code.names, [self._code.replicas[0].__code__])
+        kept, on = cast(dict[str, Any], self._code.kept), self._code.going_on
+        homes = {name: kept if name in on else self._namespace for name in self._code.names}
+        return reach(homes, [self._code.replicas[0].__code__])
 
     @property
     def is_compiled(self) -> bool:
@@ -239,27 +237,16 @@ class Probe:
 
     def _judged_last(self, without: Sequence[Any], copied: Callable[[], Callable[[], object]] | None) -> Steps[None]:
         if self.failed is None:
-            found = (yield from self._judged()) or self._by_names_that_grow()
-            found = found or (yield from self._by_gradients(without, copied))
+            found = (yield from self._judged()) or (yield from self._by_gradients(without, copied))
             early = self.finding if self.finding is not None and self.finding.how != "time" else None  # see `timed`
             self.finding = found or (yield from self._by_what_lives()) or early
             names = yield from self._by_what_is_put_back(self._seen.last.left, copied)
             if names is not None and names.how != PUT_BACK:
                 self.finding, names = self.finding or names, None
-            self.clauses = [one for one in (names, self._seen.grown(self._reach())) if one is not None]
-
-    def _held(self) -> dict[str, float]:
-        """How much the names hold that go on; no numbers, which are not more work by themselves."""
-        seen = {name: seen_of(self._code.kept[name]) for name in self._code.going_on}
-        return {name: n for name, one in seen.items() if not is_number(one) and (n := extent(one)) is not None}
-
-    def _by_names_that_grow(self) -> Finding | None:
-        """Whether a name that goes on holds so much more than before the first call as if every second call added to
-        it: a buffer that is flushed does not."""
-        now, least = self._held(), max(self._seen.plain / 2, AGAIN)
-        grown = (name for name, had in self._began.items() if now.get(name, 0) - had >= least)
-        name = next(grown, None)
-        return Finding("more", f"`{name}` grew to {units.count(int(now[name]))} items") if name is not None else None
+            own = {
+                k: one for k, one in self._reach().items() if k not in self._code.going_on
+            }  # a count is not the user's
+            self.clauses = [one for one in (names, self._seen.grown(own)) if one is not None]
 
     def _by_what_is_put_back(
         self, left: dict[str, Any], copied: Callable[[], Callable[[], object]] | None

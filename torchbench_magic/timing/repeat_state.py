@@ -95,14 +95,15 @@ class Reached:
     home: tuple[dict[str, Any], str] | None = None
 
 
-def reach(namespace: dict[str, Any], names: Iterable[str], codes: Iterable[CodeType]) -> dict[str, Reached]:
-    """Label -> object, breadth first, of all that code reaches which reads ``names`` of a namespace.
+def reach(homes: Mapping[str, dict[str, Any]], codes: Iterable[CodeType]) -> dict[str, Reached]:
+    """Label -> object, breadth first, of all that code reaches.
 
     Args:
+        homes: of each name that it reads, the variables that it stands among, or will.
         codes: of the code itself; what it mentions is looked for in modules of the user's.
     """
     mentioned = {name for code in codes for name in names_used(code)}
-    todo = deque((n, Reached(namespace[n], True, (namespace, n)), 0) for n in sorted(names) if n in namespace)
+    todo = deque((n, Reached(home[n], True, (home, n)), 0) for n, home in sorted(homes.items()) if n in home)
     known: set[int] = set()
     found: dict[str, Reached] = {}
     while todo and len(found) < _MOST_OBJECTS:
