@@ -10,6 +10,7 @@ import linecache
 import re
 import sys
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ import pandas as pd  # noqa: E402
 
 from torchbench_magic.cell_body import Body  # noqa: E402
 from torchbench_magic.process import dynamo_internals  # noqa: E402
+from torchbench_magic.process.device import no_wait  # noqa: E402
 from torchbench_magic.timing import repeat_compared, repeat_probe, repeat_recording, repeat_state, restore  # noqa: E402
 from torchbench_magic.timing.blocks import FAILED, compile_block  # noqa: E402
 from torchbench_magic.timing.python_bodies import with_value_kept  # noqa: E402
@@ -349,9 +351,11 @@ def counted_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeat_recording, "_preempted", lambda: 0)
 
 
-def probed(setup: str, body: str, plain: int = PLAIN, usual: float = 0.0, **more: Any) -> tuple[Probe, dict[str, Any]]:
+def probed(
+    setup: str, body: str, plain: int = PLAIN, usual: float = 0.0, sync: Callable[[], object] = no_wait, **more: Any
+) -> tuple[Probe, dict[str, Any]]:
     """The probe of a body after ``plain`` calls of so many seconds in the median, and the names that it ran with."""
-    clock = FakeClock()
+    clock = more.pop("clock", None) or FakeClock()
     ticks = repeat_recording.time.thread_time
     waited = lambda: (clock.wall_ns - clock.cpu_ns) / 1e9
     repeat_recording.time.perf_counter = lambda: ticks() + waited()
@@ -370,7 +374,7 @@ def probed(setup: str, body: str, plain: int = PLAIN, usual: float = 0.0, **more
             except StopIteration:
                 return
             try:
-                reading = request.block.start(request.replica, request.calls, clock.clocks, lambda: None)
+                reading = request.block.start(request.replica, request.calls, clock.clocks, sync)
             except Exception:
                 if not request.is_tried:
                     raise
@@ -380,7 +384,7 @@ def probed(setup: str, body: str, plain: int = PLAIN, usual: float = 0.0, **more
     driven(probe.recorded())
     driven(probe.recorded_again())
     for _ in range(plain):
-        code.start(0, 1, clock.clocks, lambda: None)
+        code.start(0, 1, clock.clocks, sync)
     driven(probe.recorded_last(plain, 1, usual, copied=lambda: lambda: None))
     return probe, names
 
@@ -396,6 +400,45 @@ def test_other_work_is_told_by_what_shows_it(how: str, evidence: str, setup: str
 @pytest.mark.parametrize(("setup", "body"), QUIET)
 def test_the_same_work_is_not_accused(setup: str, body: str) -> None:
     assert probed(setup, body)[0].finding is None
+
+
+class SimulatedDevice:
+    """What was launched is waited for at the end of a block, or by the operator ``fetch``."""
+
+    def __init__(self) -> None:
+        self.clock, self._queue = FakeClock(), 0.0
+        self.library = torch.library.Library("simulated", "FRAGMENT")
+        self.library.define("fetch(Tensor x) -> Tensor")
+        self.library.impl("fetch", lambda x: (self.wait(), x + 0)[1], "CPU")
+        self.fetch = torch.ops.simulated.fetch
+
+    def launch(self, us: float) -> None:
+        self._queue += us
+
+    def wait(self) -> None:
+        tracer = sys.gettrace()
+        sys.settrace(None)  # as in C
+        self.clock.wait(self._queue)
+        self._queue = 0.0
+        sys.settrace(tracer)
+
+
+@pytest.fixture
+def device() -> Iterator[SimulatedDevice]:
+    made = SimulatedDevice()
+    yield made
+    made.library._destroy()
+
+
+@pytest.mark.parametrize("kernel", [9000, 0])
+@pytest.mark.parametrize("end", ["", "device.fetch(y)\n"])
+def test_time_of_a_device_is_that_of_its_operators(kernel: float, end: str, device: SimulatedDevice) -> None:
+    """Not of the line that ran last, as which it would hide that they are gone."""
+    x = "from functools import lru_cache\nx, y = torch.ones(999), torch.ones(9)"
+    setup = f"{x}\n@lru_cache\ndef f(): device.launch(us); return x * x"
+    body = f"f()\n{end}for _ in range(30): x.numel()"
+    probe, _ = probed(setup, body, sync=device.wait, clock=device.clock, device=device, us=kernel)
+    assert (probe.finding is not None) is (kernel > 0)
 
 
 @pytest.mark.parametrize(("usual", "is_told"), [(0.0, True), (1e-5, True), (1e-3, False)])
@@ -584,7 +627,7 @@ NAMES = [
     ("t = ''", "t += 'a'\nif len(t) % 40 == 0:\n    for _ in range(30): x + 1", "anew", "`t`"),  # not in so many
     ("at = (0, x)", "n, y = at\nn += 1\nif n % 16 == 0: clock.work(900)\nat = n, y", "anew", "`at`"),
     ("s = SimpleNamespace(n=1)", "s = SimpleNamespace(n=s.n + 1)", "anew", "`s`"),
-    ("ids = torch.zeros(1, 9)", "ids = torch.cat([ids, ids[-1:]])", "anew", "`ids`"),
+    ("ids = torch.zeros(999, 9)", "ids = torch.cat([ids, ids[-1:]])", "anew", "`ids`"),
     ("xs = (1,)", "clock.work(100 * xs[0])\nxs = ()", "anew", "`xs`"),  # raises from what it leaves
     ("i = 0", "i += 1\nif i % 4 == 0:\n    for _ in range(30): x + 1", None, ""),  # counts, and goes on
     ("i = 0", "i = 5\nclock.work(100 * i)", None, ""),  # not read

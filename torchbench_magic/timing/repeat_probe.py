@@ -48,7 +48,7 @@ from .repeat_compared import (
     times_text,
     value_text,
 )
-from .repeat_recording import VALUE, WAITED, Recorded, Work, recorded_call
+from .repeat_recording import VALUE, WAITED, Recorded, Waiting, Work, recorded_call
 from .repeat_state import (
     Kept,
     Place,
@@ -285,16 +285,17 @@ class Probe:
         return Finding(PUT_BACK, f"{' and '.join(counts[:3])} put back before each call") if counts else None
 
     @contextlib.contextmanager
-    def _kept_apart(self, work: Work) -> Iterator[None]:
+    def _kept_apart(self, work: Work) -> Iterator[Waiting]:
         """A recording whose own errors do not reach the call within."""
+        waiting: Waiting = lambda sync: sync
         recording = recorded_call(
             work, self._code.replicas[0].__code__, self._clock, self._random, self._names, is_last=self._seen.plain > 0
         )
         with self._giving_up():
-            recording.__enter__()
+            waiting = recording.__enter__()
         ended = recording.__exit__ if self.failed is None else lambda *_: None
         try:
-            yield
+            yield waiting
         except BaseException as error:
             with self._giving_up():
                 ended(type(error), error, error.__traceback__)

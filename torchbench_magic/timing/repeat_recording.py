@@ -20,6 +20,7 @@ from typing import Any
 
 from torchbench_magic.process import dynamo_internals
 from torchbench_magic.process.code import put_off
+from torchbench_magic.process.device import no_wait
 from torchbench_magic.process.frame_owner import is_users_file
 from torchbench_magic.process.interrupts import interrupts_held, interrupts_let_through
 from torchbench_magic.process.settings import end_mode, outside_modes
@@ -59,7 +60,7 @@ class Work:
         elements: of each of them, what it reads and writes; a view counts as one.
         of_line: operators that ran on a line.
         cold: lines that ran an operator for the first time in the process.
-        in_operators: seconds.
+        in_operators: seconds, with those in which the end of what they launched on a device was waited for.
         cut: "lines" or "operators", of which there were more than are recorded.
         library: calls of functions of libraries written in Python.
         is_compiled: functions ran that the compiler would have compiled elsewhere.
@@ -126,6 +127,7 @@ class Lines:
         self.work, self._left, self._code, self.thread = work, LINES, code, threading.get_ident()
         self._from = self._until = -1  # what was left as the code began, and ended; around it runs the recording's own
         self._kept, self._is_last = kept, is_last
+        self._has_device = False
         self._is_users: dict[str, bool] = {}  # by file
         self._imports = 0  # modules that are being imported: start-up, and no work of the code's
         self._returned: Line | None = None  # the line that returned last, while its caller's line goes on
@@ -227,6 +229,30 @@ class Lines:
             self.work.seconds[at] = self.work.seconds.get(at, 0.0) + took
         self._cpu, self._wall = cpu, wall
 
+    def waiting(self, sync: Callable[[], object]) -> Callable[[], object]:
+        """``sync``, whose time is the operators' that are waited for, not that of the line that ran last."""
+        if sync is no_wait:
+            return sync
+
+        def wait() -> None:
+            tracer = sys.gettrace()
+            sys.settrace(None)
+            self.tried(self.spend)
+            cpu, wall = time.thread_time(), time.perf_counter()
+            sync()
+            self.operated(time.thread_time() - cpu, time.perf_counter() - wall)
+            self.tried(self.resume)
+            sys.settrace(tracer)
+
+        self._has_device = True
+        return wait
+
+    def operated(self, cpu: float, wall: float) -> None:
+        """Seconds of an operator; on a device it is waited for, too."""
+        idle = max(wall - cpu, 0.0) if self._has_device else 0.0
+        self.work.in_operators += cpu + idle
+        self.work.waited += idle
+
     def in_thread(self, frame: FrameType, event: str, arg: Any) -> Any:
         """The trace function of threads that the code starts: counts only."""
         if not _is_users(frame.f_code.co_filename):
@@ -312,8 +338,9 @@ def _operators_mode() -> type:
             finally:
                 tracer = sys.gettrace()  # none any more where enough lines were recorded
                 sys.settrace(None)
-                self._work.in_operators += time.thread_time() - began
-                entered += self._clock() - wall
+                wall = self._clock() - wall
+                self._lines.operated(time.thread_time() - began, wall / 1e9)
+                entered += wall
             if self.left >= 0:
                 with contextlib.suppress(Exception):  # a tensor that cannot be asked
                     self._note(op, [*args, *(kwargs or {}).values()], made)
@@ -363,21 +390,25 @@ def _leave_forks_alone() -> None:
     os.register_at_fork(after_in_child=in_child)
 
 
+Waiting = Callable[[Callable[[], object]], Callable[[], object]]
+"""What becomes of the waiting for a device."""
+
+
 class Recorded(BlockAround):
     """A block that is run within a recording."""
 
-    def __init__(self, block: Timeable, recording: Callable[[], AbstractContextManager[object]]) -> None:
+    def __init__(self, block: Timeable, recording: Callable[[], AbstractContextManager[Waiting]]) -> None:
         self.block, self._recording = block, recording
 
     def start(self, replica: int, calls: int, clocks: Any, sync: Any) -> Any:
         if self.is_async:
             return self._awaited(replica, calls, clocks, sync)
-        with interrupts_held(), self._recording(), interrupts_let_through((__name__,)):
-            return self.block.start(replica, calls, clocks, sync)
+        with interrupts_held(), self._recording() as waiting, interrupts_let_through((__name__,)):
+            return self.block.start(replica, calls, clocks, waiting(sync))
 
     async def _awaited(self, replica: int, calls: int, clocks: Any, sync: Any) -> Any:
-        with interrupts_held(), self._recording(), interrupts_let_through((__name__,)):
-            return await self.block.start(replica, calls, clocks, sync)
+        with interrupts_held(), self._recording() as waiting, interrupts_let_through((__name__,)):
+            return await self.block.start(replica, calls, clocks, waiting(sync))
 
 
 @contextlib.contextmanager
@@ -389,8 +420,8 @@ def recorded_call(
     kept: Mapping[str, Any],
     *,
     is_last: bool,
-) -> Iterator[None]:
-    """Count lines and operators within into ``work``; put back what is set for it.
+) -> Iterator[Waiting]:
+    """Count lines and operators within into ``work``; put back what is set for it. Gives `Lines.waiting`.
 
     Args:
         code: the loop of the block.
@@ -416,7 +447,7 @@ def recorded_call(
             lines.resume()
             sys.settrace(lines.called)
             try:
-                yield
+                yield lines.waiting
             finally:
                 sys.settrace(tracer)
                 threading.settrace(in_threads)
