@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,16 @@ def test_setup_may_hold_ipython_syntax_and_a_star_import(timed: Any, run: Run) -
     shown = run(timed, f"%%timer {QUICK}\n# --- setup\n{setup}\n# --- a\nsqrt(2)\n# --- b\npi")
     assert "a" in shown
     assert "Error" not in shown
+
+
+def test_code_is_called_from_few_frames_more_than_a_cell(timed: Any, run: Run) -> None:
+    """They are in the time of code that walks the stack, such as `torch.manual_seed`."""
+    depths: set[int] = set()
+    timed.user_ns["look"] = lambda: depths.add(len(traceback.extract_stack()))
+    run(timed, "look()")
+    (plain,) = depths
+    run(timed, f"%%timer {QUICK} -q\nlook()")
+    assert max(depths) - plain <= 13
 
 
 def test_multi_line_strings_are_measured_as_they_stand(timed: Any, run: Run) -> None:
