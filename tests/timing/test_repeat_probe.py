@@ -632,6 +632,9 @@ NAMES = [
     ("i = 0", "i += 1\nif i % 4 == 0:\n    for _ in range(30): x + 1", None, ""),  # counts, and goes on
     ("i = 0", "i = 5\nclock.work(100 * i)", None, ""),  # not read
     ("t = 'a'", "for t in 'bcd': t + 'e'", None, ""),
+    ("t = 'A'", "t = t.lower()", None, ""),  # another value once
+    ("import pandas as pd; df = pd.DataFrame({'a': [1.0, None]})", "df = df.dropna()", None, ""),
+    ("xs = ('b', 'a')", "xs = tuple(sorted(xs))", None, ""),
     ("h = torch.ones(9)", "h = h * 0.9", None, ""),  # the same work on other values
 ]
 

@@ -60,6 +60,7 @@ from .repeat_state import (
     seen_of,
     share_of,
     state_of,
+    stays,
 )
 
 SOME = 0.05
@@ -258,20 +259,12 @@ class Probe:
             return counts
         put_back = copied() if copied is not None else lambda: None
         try:
-            if found := (yield from self._by_names(left)) or (yield from self._by_going_on(left)):
-                return found if self._before is not None else replace(found, how=KEPT)
-            return counts or self._by_other_values(left)
+            found = (yield from self._by_names(left)) or (yield from self._by_going_on(left))
         finally:
             put_back()
-
-    def _by_other_values(self, left: dict[str, Any]) -> Finding | None:
-        """Of names that are put back, those that a call leaves bound to another value than an array of the same shape:
-        what they hold may decide what calls do that go on."""
-        seen = {name: (seen_of(was), seen_of(left[name])) for name, was in self._names.items() if name in left}
-        other = [n for n, (was, now) in seen.items() if was.size != now.size or not isinstance(was.size, tuple)]
-        other = [n for n in other if n in self._code.read_first]
-        names = [f"`{n}`" for n in other if seen[n][0] != seen[n][1] or seen[n][1].digest is None]
-        return Finding(ANEW, f"{' and '.join(sorted(names)[:3])}") if names and self._before is None else None
+        if self._before is None:
+            return replace(found, how=KEPT) if found is not None and found.how == PUT_BACK else found
+        return found if found is not None and found.how == PUT_BACK else counts
 
     def _counts_put_back(self) -> Finding | None:
         """Of tensors and arrays of one element that the last call changed: what counts calls may decide what they do.
@@ -433,27 +426,28 @@ class Probe:
 
     def _by_going_on(self, left: dict[str, Any]) -> Steps[Finding | None]:
         """Whether one of some calls that go on from each other in names that are put back before each timed one does
-        other work than these, as every fourth step of an optimizer that waits for gradients to accumulate."""
+        other work than these, as every fourth step of an optimizer that waits for gradients to accumulate; else which
+        of these names holds another value from call to call in the end, which may decide what further calls do."""
         timed, names = self._seen.last, dict(self._names)
-        if timed.wall > self.long / 10:
-            return None
         bind = cast(dict[str, Any], self._code.kept).update
         what = f"`{'` and `'.join(sorted(left)[:3])}`"
+        before, now = names, left
         try:
-            for _ in range(AGAIN):
-                bind(left)
+            for _ in range(AGAIN if timed.wall <= self.long / 10 else 0):
+                bind(now)
                 reading = yield from self.recorded(is_tried=True)
                 call = self._seen.works.pop()
                 if reading == FAILED:
-                    return None
+                    break
                 both, words = (by_shapes(call), by_shapes(timed)), ("a call that goes on from others", "timed ones")
                 share, text = max(lacks(*both, words), lacks(*both[::-1], words[::-1]))
                 if share >= SOME:
                     return Finding(PUT_BACK, f"{what} put back before each call, {text}")
-                left = call.left
+                before, now = before | now, call.left
         finally:
             bind(names)
-        return None
+        other = [name for name in sorted(now) if name in self._code.read_first and not stays(before[name], now[name])]
+        return Finding(ANEW, " and ".join(f"`{name}`" for name in other[:3])) if other else None
 
     def _by_late_time(self) -> Steps[Finding | None]:
         """Whether calls take far more of the processor than early ones, each of some in a row, as where something grows

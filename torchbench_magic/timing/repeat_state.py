@@ -319,6 +319,18 @@ def is_switch(was: Seen, now: Seen) -> bool:
     return was.kind == now.kind and was[1:] != now[1:] and (is_word or is_shape)
 
 
+def stays(was: Any, now: Any) -> bool:
+    """Whether two objects have the same value, or are arrays of the same shape."""
+    one, other = seen_of(was), seen_of(now)
+    if isinstance(one.size, tuple):
+        return bool(one.size == other.size)
+    return (one == other and one.digest is not None) or (_has_plain_values(now) and is_equal(was, now))
+
+
+def _has_plain_values(value: Any) -> bool:
+    return not is_users_class(type(value)) and is_compared_by_value(type(value))
+
+
 def named(label: str) -> str:
     """As the user would say it: what has no name of its own is something in what has one."""
     plain, *within = label.split("·")
@@ -344,7 +356,7 @@ class Kept:
         for label, one in reached.items():
             if one.home is not None:
                 self._variables[label] = (*one.home, one.value)
-                if not is_users_class(type(one.value)) and is_compared_by_value(type(one.value)):
+                if _has_plain_values(one.value):
                     inner = [each.value for within, each in reached.items() if _is_within(within, label)]
                     left -= sum(map(_bytes, inner))
                     is_read = not any(issubclass(type(each), io.IOBase) for each in inner)  # else a copy would read it
