@@ -133,7 +133,8 @@ CAUSES: Mapping[str, Cause] = {
     ),
     # `process_ratios`: too few are left for an interval [how many, how many it needs]
     "few-processes": Cause(
-        "too few processes gave a ratio", "Measure again on a quieter machine, or in more processes (`--processes N`)."
+        "too few processes gave a ratio",
+        "Measure in more processes (`--processes N`); those that others disturbed do not count.",
     ),
     # `timing.repeat_probe` (later calls did less, or more, than the first), `timing.iterators` (used up before it),
     # `timing.watched_objects` (another alternative set a switch): not the code's work; told by `timing.repeat_warnings`
