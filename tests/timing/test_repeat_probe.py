@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import queue
 import re
 import sys
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import perf_counter_ns, sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -474,6 +477,29 @@ def test_what_stopped_growing_within_a_tenth_of_the_calls_is_not_accused(by: str
     assert (found.how if found is not None else None) == (how if is_told else None)
 
 
+def test_a_thread_that_a_recorded_call_starts_is_not_traced_after_it() -> None:
+    """Else each later call of a pool that was made then would take many times as long."""
+    jobs: queue.Queue[bool] = queue.Queue()
+    tracers: list[Any] = []
+
+    def look() -> None:
+        while jobs.get():
+            tracers.append(sys.gettrace())
+
+    thread = threading.Thread(target=look)
+    code = compile("0", "<cell>", "exec")
+    with repeat_recording.recorded_call(repeat_recording.Work(), code, perf_counter_ns, [], {}, is_last=False):
+        thread.start()
+        jobs.put(True)
+        while not tracers:
+            sleep(0.001)
+    for goes_on in (True, True, False):
+        jobs.put(goes_on)
+    thread.join()
+    assert tracers[0] is not None
+    assert tracers[-1] is None
+
+
 def test_a_thread_that_each_call_leaves_running_is_told_and_one_that_ran_before_is_not() -> None:
     for setup, body, is_said in ((STARTED, "start()", True), (f"{STARTED}\nstart()", "x + 1", False)):
         probe, names = probed(setup, body, 1)
@@ -527,8 +553,6 @@ def test_a_count_is_told_whatever_keeps_it(kept: str) -> None:
 
 
 def test_nothing_of_a_recording_is_left(capsys: pytest.CaptureFixture[str]) -> None:
-    import threading
-
     def tracer(*_: Any) -> None:
         return None
 

@@ -127,7 +127,7 @@ class Lines:
         self.work, self._left, self._code, self.thread = work, LINES, code, threading.get_ident()
         self._from = self._until = -1  # what was left as the code began, and ended; around it runs the recording's own
         self._kept, self._is_last = kept, is_last
-        self._has_device = False
+        self._has_device = self.is_over = False
         self._is_users: dict[str, bool] = {}  # by file
         self._imports = 0  # modules that are being imported: start-up, and no work of the code's
         self._returned: Line | None = None  # the line that returned last, while its caller's line goes on
@@ -254,8 +254,10 @@ class Lines:
         self.work.waited += idle
 
     def in_thread(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """The trace function of threads that the code starts: counts only."""
-        if not _is_users(frame.f_code.co_filename):
+        """The trace function of threads that the code starts: counts only, and goes once the recording is over."""
+        if self.is_over:
+            sys.settrace(None)
+        if self.is_over or not _is_users(frame.f_code.co_filename):
             return None
         if event == "line":
             self.work.codes[id(frame.f_code)] = frame.f_code
@@ -451,6 +453,7 @@ def recorded_call(
             finally:
                 sys.settrace(tracer)
                 threading.settrace(in_threads)
+                lines.is_over = True
     finally:
         _recording.clear()
         work.imported += len(sys.modules)
