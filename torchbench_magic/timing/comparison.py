@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,7 @@ from .verdict import (
     rounds_to_decide,
     shortest_call,
 )
-from .voids import IntervalOfRounds, apart_by_work, interval_of_rounds, row_void, unlike_blocks
+from .voids import IntervalOfRounds, apart_by_work, by_processor_time, interval_of_rounds, row_void, unlike_blocks
 
 if TYPE_CHECKING:
     from torch.utils.benchmark import Measurement
@@ -128,6 +128,19 @@ class Comparison(Storable):
     @cached_property
     def _blocks(self) -> list[Blocks]:
         return list(blocks_of(self.samples, len(self.subjects), self.clock))
+
+    @cached_property
+    def by_processor_time(self) -> frozenset[int]:
+        """Rows whose ratios are of processor time, though times are by the wall clock (`voids.by_processor_time`)."""
+        groups = self.groups.values() if self.clock == "wall" else ()
+        told = (g for g in groups if by_processor_time([self._blocks[i] for i in g], self.subjects[g[0]]))
+        return frozenset(row for group in told for row in group)
+
+    @cached_property
+    def _compared(self) -> list[Blocks]:
+        """The blocks, with the times that ratios are of."""
+        of = self.by_processor_time
+        return [replace(one, time=one.cpu) if i in of else one for i, one in enumerate(self._blocks)]
 
     def call_times(self, measurement: int) -> Floats:
         """Seconds of one call, one value a block, in the order taken. Shape (samples,)."""
@@ -227,12 +240,12 @@ class Comparison(Storable):
     def _paired(self, row: int, base: int) -> tuple[Floats, tuple[Floats, Floats]]:
         """Of each round in which both rows took part, the log ratio with the effect of the order taken out, and the
         seconds of either side. Shapes (rounds,)."""
-        both = paired_rounds(self._blocks[row], self._blocks[base])
+        both = paired_rounds(self._compared[row], self._compared[base])
         return without_order_effect(both.log_ratios, both.before), both.seconds
 
     @cached_property
     def _over_processes(self) -> ProcessRatios:
-        return ProcessRatios(self._blocks, self.void_processes)
+        return ProcessRatios(self._compared, self.void_processes)
 
     def is_over_processes(self, row: int) -> bool:
         """Whether several processes measured a row, one after the other: then its ratio is the one over them."""

@@ -309,9 +309,10 @@ def ratio_definition(comparison: Comparison, baseline: str) -> str:
         )
         if len(comparison.by_ranges) < frame["ratio_low"].notna().sum():
             how_few += " Other intervals are of 95 %."
-    name, of = ("fast", f"time of {baseline} / time")
+    time = "processor time" if len(comparison.by_processor_time) == len(comparison.subjects) else "time"
+    name, of = ("fast", f"{time} of {baseline} / {time}")
     if not are_speeds(comparison.frame["verdict"].dropna()):
-        name, of = ("long", f"time / time of {baseline}")
+        name, of = ("long", f"{time} / {time} of {baseline}")
     return f"Times as {name} = {of} at the same point{how}. “same” means within ±{margin} %.{how_few}"
 
 

@@ -82,10 +82,10 @@ class IntervalOfRounds(NamedTuple):
 
 
 def are_held_up(subject: Subject, cores: int) -> bool:
-    """Whether others were in the way of the threads of a row's group: at two threads or more, not above the usable
-    cores (then they wait for each other)."""
+    """Whether others were in the way of the threads of a row's group: of two or more, be it that the code starts some
+    of its own, not above the usable cores (then they wait for each other)."""
     seen = subject.contention
-    if seen is None or not 1 < subject.num_threads <= cores:
+    if seen is None or subject.num_threads > cores or not (subject.num_threads > 1 or seen.wanted > SEVERAL):
         return False
     return seen.ext > CO_LOAD if math.isnan(seen.waiting) else seen.waiting > WAITED
 
@@ -103,15 +103,14 @@ def row_void(row: int, blocks: Blocks, subject: Subject, cores: int) -> Void | N
       medians. Where the others stalled and the typical ones did not, nearly all the time lies in the others;
     * the typical block takes `STALL` times as long as the shortest (the 5 % point).
 
-    Code of one thread is not held up by these: its ratio is right beside six busy processes on two cores.
+    Code of one thread is not held up by these: see `by_processor_time`.
     """
     seen = subject.contention
     if len(blocks) < 2 or not are_held_up(subject, cores) or seen is None:
         return None
     calls = blocks.wall / blocks.number
     middle, short = np.percentile(calls, [50, 5])
-    typical = calls <= middle
-    busy = float(blocks.cpu[typical].sum() / max(blocks.wall[typical].sum(), 1e-12))
+    busy = _typical_use(blocks)
     void = Void("stalled", row, busy, seen.waiting if not math.isnan(seen.waiting) else seen.ext)
     slow = 1 - float(blocks.wall[calls <= TYPICAL * middle].sum() / max(blocks.wall.sum(), 1e-12))
     several = seen.wanted > SEVERAL
@@ -120,6 +119,28 @@ def row_void(row: int, blocks: Blocks, subject: Subject, cores: int) -> Void | N
     without = float(np.clip(blocks.wall - blocks.cpu, 0, None).sum())
     sleeps = seen.waiting * seen.wall < OWN_SLEEP * without
     return void if (busy < OWN_CORE and not sleeps) or waits or (middle > STALL * short and several) else None
+
+
+def _typical_use(blocks: Blocks) -> float:
+    """Processor time over wall time, of the blocks up to the median."""
+    calls = blocks.wall / blocks.number
+    typical = calls <= np.median(calls)
+    return float(blocks.cpu[typical].sum() / max(blocks.wall[typical].sum(), 1e-12))
+
+
+def by_processor_time(blocks: Sequence[Blocks], subject: Subject) -> bool:
+    """Whether rows that were sampled side by side are compared by processor time: one thread wanted a core all along,
+    and of a row the typical block was without one.
+
+    Blocks that fit into a scheduler's slice mostly keep their core, and their ratio is right beside six busy processes
+    on two cores. Of two that are longer, or unlike, one waits more often: 2 and 6 ms were 5.3 times apart. As a thread
+    that sleeps wants no core, what the wall clock adds is waiting for one.
+    """
+    seen = subject.contention
+    if seen is None or subject.num_threads > 1 or subject.device != "cpu":
+        return False
+    is_one = OWN_CORE <= seen.wanted <= SEVERAL and seen.waiting > WAITED
+    return is_one and any(len(one) > 1 and _typical_use(one) < OWN_CORE for one in blocks)
 
 
 def unlike_blocks(row: int, blocks: Blocks, base: Blocks, subject: Subject, cores: int) -> Void | None:

@@ -51,6 +51,8 @@ def still_valid(made: Comparison) -> str:
     valid = [i for i in paired if not made.rulings[i].is_open and not {i, made.base_row(i)} & short]
     if not valid:
         return ""
+    if made.by_processor_time.issuperset(valid):
+        return "Ratios are of processor time, which others do not lengthen."
     if len(valid) < len(paired):
         return "The other ratios are still valid."
     beside = "Ratios between alternatives that ran side by side are still valid."
@@ -142,7 +144,7 @@ def medians_apart(made: Comparison) -> Iterator[Doubt]:
     rows, found = made._rows, {}
     for i, ruling in enumerate(made.rulings):
         base = made.base_row(i)
-        if ruling.word not in VERDICTS or base is None or i in made.unpaired or i in made.voids:
+        if ruling.word not in VERDICTS or base is None or {i} & {*made.unpaired, *made.voids, *made.by_processor_time}:
             continue
         ratio, low, high = (float(rows[i][name]) for name in ("ratio", "ratio_low", "ratio_high"))
         one, other = rows[i]["median"], rows[base]["median"]
