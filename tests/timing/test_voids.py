@@ -126,7 +126,24 @@ def test_code_of_one_thread_keeps_its_verdict_beside_six_busy_processes() -> Non
 def test_the_same_blocks_on_an_idle_machine_or_at_one_thread_keep_theirs() -> None:
     blocks = (near(19.8e-3, 16), 0.39, 2), (near(39.6e-3, 16, seed=1), 0.40, 2)
     assert verdict(made(*blocks, IDLE)) == "slower", "a body that sleeps"
-    assert verdict(made(*blocks, threads=1)) == "slower"
+    assert verdict(made(*blocks, replace(BESIDE_THREE, wanted=1.0), threads=1)) == "slower"
+    assert verdict(made(*blocks, threads=1)) == "undecided", "a body that starts threads"
+
+
+def test_long_calls_of_one_thread_are_compared_by_processor_time_where_others_took_its_core() -> None:
+    """Of 2 and 6 ms only the second waits for a slice: by the wall clock they are 7 times apart."""
+    load = replace(BESIDE_THREE, wanted=1.0, waiting=0.6)
+    pair = (near(2e-3), 1.0, 20), (near(14e-3, seed=1), 0.45, 20)
+    of = made(*pair, load, threads=1)
+    assert of.by_processor_time == {0, 1}
+    assert of.frame["ratio"][1] == pytest.approx(0.45 * 7, rel=0.01)
+    assert of.frame["median"][1] == pytest.approx(14e-3 / 20, rel=0.01)
+    assert "Ratios are of processor time, which others do not lengthen." in said(of)
+    assert "processor time / processor time of a at the same point" in said(of)
+    assert made(*pair, replace(load, wanted=0.5), threads=1).by_processor_time == set(), "a body that sleeps"
+    assert replace(of, clock="cpu").by_processor_time == set(), "as asked"
+    short = made((near(200e-6), 1.0, 10), (near(220e-6), 1.0, 10), load, threads=1)
+    assert short.by_processor_time == set(), "its blocks fit into slices"
 
 
 def test_where_waiting_is_not_known_the_load_of_others_stands_for_it() -> None:
