@@ -163,9 +163,13 @@ HELD["it"] = iter([])
         "if print() is None or n: last = n\nelse: n = last",
         "try: next(it)\nexcept StopIteration: it = iter('ab')",
         "if next(it, None) is None: it = iter('ab')",
+        "if text is None: text = every()",
+        "print(text)\ntext = ''",
+        "text += 'a'\nif len(text) > 9: text = ''",
+        "y = x\nx = every()",
     ],
 )
-def test_code_counts_where_it_reads_a_number_or_an_iterator_and_then_binds_it(text: str) -> None:
+def test_code_counts_where_it_reads_a_number_and_then_binds_it_or_binds_a_name_to_something_else(text: str) -> None:
     tree = ast.parse(text)
     first = read_first(compile(tree, "<body>", "exec"))
     assert counts(tree, BoundNames(tree).reset & first, HELD)
@@ -183,7 +187,10 @@ def test_code_counts_where_it_reads_a_number_or_an_iterator_and_then_binds_it(te
         "n = n * 3",  # grows without a bound
         "n **= n",
         "every += 1",
-        "it = map(abs, it)",  # ever deeper
+        "it = map(abs, it)",
+        "x, text = text, x",
+        "x += 1",
+        "x = x + 1\nif every(): x = every()",
         "x, it = next(it), every(it)",
         "next(it)",
     ],

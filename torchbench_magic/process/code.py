@@ -451,27 +451,29 @@ def _reads_before_binding(statement: ast.stmt) -> set[str]:
 
 
 # ---- counters --------------------------------------------------------------------------------------------------------
-# Code that counts (`step += 1; if step % 16 == 0: ...`) is the body of a loop: its names go on from one timed call to
-# the next as they would there. Put back, each call would take the same branch. So is code that makes an iterator anew
-# when it has ended: its name put back would not put back what was taken from it.
+# Code that counts (`step += 1; if step % 16 == 0: opt.step()`), or puts something else in the place of what it has used
+# (`buf.append(x); if len(buf) == 8: buf = []`), is the body of a loop: its names go on from one timed call to the next
+# as they would there. Put back, each call would take the same branch, and what the object holds would not be put back.
 
 _STORES = ("STORE_NAME", "STORE_GLOBAL", "DELETE_NAME")
 _GROW, _BOUND = (ast.Mult, ast.Pow, ast.LShift), (ast.Mod, ast.BitAnd, ast.FloorDiv, ast.RShift, ast.Call, ast.IfExp)
 
 
 def counts(tree: ast.Module, names: Iterable[str], namespace: Mapping[str, Any]) -> bool:
-    """Whether one of these ``names``, which code reads before it binds them anew, holds a number or an iterator.
+    """Whether one of these ``names``, which code reads before it binds them anew, holds a number, or is bound to what
+    is not made of it.
 
-    Not whole numbers that it multiplies without a bound, which are soon too long to compute with, nor iterators that it
-    wraps, which are soon too deep to be asked.
+    Not whole numbers that it multiplies without a bound, which are soon too long to compute with.
     """
     nodes = [*ast.walk(tree)]
-    multiplied, wrapped = ({name for node in nodes for name in found(node)} for found in (_multiplied, _wrapped))
+    multiplied = {name for node in nodes for name in _multiplied(node)}
+    bound = [(_plain_targets(node), _reads_before_binding(node)) for node in nodes if isinstance(node, ast.stmt)]
+    anew, itself = ({n for targets, read in bound for n in targets if (n in read) is own} for own in (False, True))
 
     def goes_on(name: str, kind: type) -> bool:
         if issubclass(kind, numbers.Integral):
             return name not in multiplied
-        return issubclass(kind, numbers.Real) or (issubclass(kind, Iterator) and name not in wrapped)
+        return issubclass(kind, numbers.Real) or name in anew - itself
 
     return any(goes_on(name, type(namespace[name])) for name in names if name in namespace)
 
@@ -492,11 +494,6 @@ def _multiplied(node: ast.AST) -> set[str]:
     if any(isinstance(each, _BOUND) for each in operations) or not any(isinstance(each, _GROW) for each in operations):
         return set()
     return {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
-
-
-def _wrapped(node: ast.AST) -> set[str]:
-    """Names that a statement binds to what it makes of them."""
-    return {*_plain_targets(node)} & _reads_before_binding(node) if isinstance(node, ast.stmt) else set()
 
 
 # ---- loop ------------------------------------------------------------------------------------------------------------

@@ -77,8 +77,8 @@ BEFORE_LATE = 6.0
 _FROM_STATES = "a call takes {} from the state that setup left, and {} from the present one"
 LONG = 0.5
 """Seconds of a call from which on none is made only to look."""
-AGAIN, AGAIN_BY_COUNT = 8, 64
-"""Calls in which work that seems lost may come again before it is said to be; the same where code counts its calls."""
+AGAIN, OFTEN = 8, 64
+"""Calls in which work that seems lost may come again before it is said to be; the same of short calls."""
 
 
 class Probe:
@@ -306,7 +306,7 @@ class Probe:
         ):  # a pool starts threads in its first calls
             return Finding("lazy", late)
         found, is_again = self._seen.by_what_ran()
-        if found is not None and (yield from self._happens_again(is_again, AGAIN_BY_COUNT if self.counts else AGAIN)):
+        if found is not None and (yield from self._happens_again(is_again)):
             found = None  # chance: the work of a call is not always the same
         if not (found and found.voids) and self._before is None and (len(self._seen.works) < 4 or self._seen.moving):
             found = (yield from self._by_test()) or found
@@ -316,11 +316,11 @@ class Probe:
         found = found or self._seen.by_time() or (yield from self._by_waiting())
         return found or (yield from self._by_late_time())
 
-    def _happens_again(self, is_again: Callable[[Work], bool], most: int = AGAIN) -> Steps[bool]:
+    def _happens_again(self, is_again: Callable[[Work], bool]) -> Steps[bool]:
         """Whether it is so in one of some more calls; random generators run on meanwhile."""
         if self._seen.last.wall > self.long / 10:
             return False
-        most = max(AGAIN, min(most, int(self.long / max(self._seen.last.spent, NOISE))))
+        most = max(AGAIN, min(OFTEN, int(self.long / max(self._seen.last.spent, NOISE))))
         mark, (self._random, random) = len(self._seen.works), ([], self._random)
         try:
             for _ in range(most):
@@ -357,6 +357,8 @@ class Probe:
         share, lost = min(lacks(first, work) for work in later)
         # what the first call left stays as it is: then later calls are alike, and none does more than the one before
         grows = not settled or later[-1].took > MORE * later[0].took
+        # nor where the timed calls took as long in the median: what grows evenly was half as much then
+        grows = grows and not 0 < present < MORE * self._seen.timed
         rises = bool(moving) and present > before and grows
         last = later[-1].before
         counting = [k for k in moving if is_number(last[k]) and k in now and last[k] != seen_of(now[k].value)]
@@ -458,6 +460,8 @@ class Probe:
         last, took = self._seen.last, max(min(work.spent for work in self._seen.works[:-1]), NOISE)
         if len(self._seen.works) < 4 or last.operators or last.spent < LATE * took or last.wall > self.long:
             return None
+        if self.counts:  # what is done may go up and down with the count
+            return None
         times, plain = [last.spent], [last.cpu]
         for _ in range(2):
             reading = yield from self.recorded(is_tried=True)
@@ -495,6 +499,7 @@ class Probe:
         alternative, as an optimizer's step does. Zeros stand for them; what the call did is put back."""
         import torch
 
+        without = [tensor for tensor in without if tensor.requires_grad]  # else it was frozen meanwhile
         if not without or copied is None:
             return None
         put_back = copied()

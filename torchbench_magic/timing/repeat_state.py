@@ -378,6 +378,7 @@ class Kept:
         held = {k: (value, content) for k, (value, content) in same.items() if _fits(value, content)}
         moved = [self._variables[k] for k in labels if k in self._variables]
         moved = [(home, name, then) for home, name, then in moved if home.get(name, ABSENT) is not then]
+        moved = [each for each in moved if not issubclass(type(each[2]), Iterator)]  # what was taken from it stays so
         within = {k for k in self._copies if any(_is_within(label, k) for label in labels)}
         anew = {k: self._variables[k] for k in within if not is_equal(self._copies[k], self._variables[k][2])}
         if not (held or moved or anew):
