@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import gc
+import queue
+import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -11,7 +15,8 @@ import pytest
 import torch
 from torch import nn
 
-from torchbench_magic.process.reach import search
+from torchbench_magic import compare
+from torchbench_magic.process.reach import dict_of, mention, search
 from torchbench_magic.process.static_introspection import ABSENT, TOO_MANY
 from torchbench_magic.timing import written_objects
 from torchbench_magic.timing.written_objects import WrittenObjects
@@ -167,3 +172,89 @@ def test_what_is_too_large_is_said_to_be_too_much_and_what_was_added_is_taken_aw
     seen.put_back()
     assert (names["long"], names["many"]) == ([0] * 4, [0] * 3)
     assert seen.not_put_back == ["table"]
+
+
+# ==== attributes ======================================================================================================
+
+
+class Tracker:
+    step = 0
+
+    def __init__(self) -> None:
+        self.best, self.log = 9.0, ["a"]
+
+    @property
+    def asked(self) -> int:
+        raise AssertionError("ran")
+
+    @functools.cached_property
+    def made(self) -> int:
+        raise AssertionError("ran")
+
+    def reset(self) -> None:
+        self.made = self.asked = 1  # type: ignore[misc]
+
+    def lasts(self) -> int:
+        return 1
+
+
+INSIDE = pytest.mark.skipif(
+    not (3, 11) <= sys.version_info < (3, 13), reason="attributes stand in a dict, or are as fast as if they did not"
+)
+
+
+def referents(value: Any) -> list[str]:
+    return [type(each).__name__ for each in gc.get_referents(value)]
+
+
+@INSIDE
+def test_attributes_are_told_and_put_without_a_dict_of_them() -> None:
+    """Which would make each further use of them slower."""
+    one = Tracker()
+    before = referents(one)
+    held = dict_of(one)
+    assert dict(held) == {"best": 9.0, "log": ["a"]}
+    held["best"] = 1.0
+    held["step"] = 5  # a name that the class has too
+    assert (one.best, one.step) == (1.0, 5)
+    mention(["step"])
+    assert dict(held) == {"best": 1.0, "log": ["a"], "step": 5}
+    del held["step"]
+    one.lasts = abs  # type: ignore[method-assign,assignment]
+    assert dict(dict_of(one)) == {"best": 1.0, "log": ["a"], "lasts": abs}
+    del one.lasts
+    assert referents(one) == before
+
+
+@INSIDE
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda one: one.__dict__["best"],
+        lambda one: setattr(one, "of_no_" + "code", 1),
+        lambda one: one.__dict__.update(made=1),
+    ],
+    ids=["its dict was made", "a name that nobody knows", "the name of what would run"],
+)
+def test_where_they_cannot_be_told_the_dict_is_asked_for(changed: Callable[[Any], object]) -> None:
+    one = Tracker()
+    changed(one)
+    assert dict_of(one) is one.__dict__
+
+
+@INSIDE
+def test_a_comparison_leaves_objects_as_they_were() -> None:
+    class Early:
+        def __init__(self) -> None:
+            self.best, self.bad = 9.0, 0
+
+        def __call__(self, loss: float) -> int:
+            self.bad = 0 if loss < self.best else self.bad + 1
+            self.best = min(loss, self.best)
+            return self.bad
+
+    stop, jobs = Early(), queue.Queue()  # type: ignore[var-annotated]
+    before = referents(stop), referents(jobs)
+    bodies = {"a": "stop(1.0)", "b": "jobs.put(1); jobs.get()"}
+    compare(bodies, globals={"stop": stop, "jobs": jobs}, threads=1, min_run_time=0.01)
+    assert (referents(stop), referents(jobs)) == before

@@ -145,3 +145,9 @@ def users_traceback(
         text = texts[file]
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     return without_own_frames(error.__traceback__, calls)
+
+
+def is_users_class(kind: type) -> bool:
+    """Whether a class is the user's: of the notebook, a script, or a file of theirs."""
+    module = sys.modules.get(kind.__module__)
+    return kind.__module__ == "__main__" or (module is not None and is_users_file(vars(module).get("__file__")))

@@ -23,9 +23,9 @@ from types import (
 from typing import Any
 
 from .code import globals_assigned, globals_read, names_used
-from .frame_owner import is_users_file
+from .frame_owner import is_users_class, is_users_file
 from .input_shapes import described
-from .reach import attributes_held, function_parts, is_users_class, search, slot_values, slots_among, texts_within
+from .reach import attributes_held, function_parts, search, slot_values, slots_among, texts_within
 from .static_introspection import (
     class_attributes,
     class_dict,

@@ -6,11 +6,14 @@ libraries is not followed, so what a library keeps for itself is not seen.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
+import opcode
 import sys
 from argparse import Namespace
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from itertools import chain
 from types import (
@@ -24,9 +27,11 @@ from types import (
     SimpleNamespace,
 )
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from .code import closed_over, codes_within, globals_read, names_used
-from .frame_owner import is_users_file
+from .frame_owner import is_users_class, is_users_file
+from .static_introspection import ABSENT, class_dict, class_order, is_module
 
 _MOST_OBJECTS, _MOST_ITEMS, _DEEPEST = 5_000, 1_000, 3
 PLAIN_HOLDERS = (SimpleNamespace, Namespace)
@@ -75,6 +80,7 @@ def search(names: Iterable[str], texts: Iterable[str], namespace: Mapping[str, A
     through their items, users' classes and their instances through the attributes that are mentioned somewhere.
     """
     mentioned = set(texts)
+    mention(mentioned)
     functions: dict[int, FunctionType] = {}
     found: dict[int, ReachedObject] = {}
     todo = deque((name, namespace[name], 0) for name in sorted(names) if name in namespace)
@@ -94,6 +100,7 @@ def search(names: Iterable[str], texts: Iterable[str], namespace: Mapping[str, A
             if id(function) not in functions:
                 functions[id(function)] = function
                 mentioned.update(names_used(function.__code__), texts_within(function.__code__))
+                mention(mentioned)
                 todo.extend(_read_by(function))
         todo.extend(_held_by(label, value, depth + 1))
         waiting.append((label, value, depth + 1))
@@ -108,33 +115,148 @@ def texts_within(code: CodeType) -> frozenset[str]:
     return frozenset(text for text in constants if isinstance(text, str) and len(text) <= 100)
 
 
-def own_attributes(value: Any) -> dict[str, Any] | None:
+# ---- attributes ------------------------------------------------------------------------------------------------------
+# CPython 3.11 and 3.12 keep the attributes of an object in itself until somebody asks for its ``__dict__``: from then
+# on each use of one takes longer (a call that counts in an object 0.20 us in place of 0.12), for as long as it lives.
+# So it is not asked where they can be told by the names that code sets, and the garbage collector knows of no more.
+
+_STAND_INSIDE = sys.implementation.name == "cpython" and (3, 11) <= sys.version_info < (3, 13)
+_STORE_ATTR, _EXTENDED_ARG = opcode.opmap["STORE_ATTR"], opcode.EXTENDED_ARG
+_MANAGED = 1 << 4  # Py_TPFLAGS_MANAGED_DICT
+_names_set: WeakKeyDictionary[type, frozenset[str]] = WeakKeyDictionary()
+_names_beside: WeakKeyDictionary[type, frozenset[str]] = WeakKeyDictionary()
+_mentioned: set[str] = set()
+"""Names that the user's code may have set."""
+
+
+class Attributes(MutableMapping[str, Any]):
+    """The attributes of an object that stand in it; as its ``__dict__``, which is left unmade.
+
+    Attributes:
+        owner: the object.
+    """
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+
+    def now(self) -> dict[str, Any] | None:
+        """All of them; None where they are in a dict, or one has no known name."""
+        owner, kind = self.owner, type(self.owner)
+        there = [each for each in gc.get_referents(owner) if each is not kind]
+        for names in (_names_set_by(kind), _names_set_beside(kind) | _mentioned):
+            own: dict[str, Any] = {}
+            defaults: dict[str, Any] = {}
+            for name in names:
+                default = next((class_dict(k)[name] for k in class_order(kind) if name in class_dict(k)), ABSENT)
+                is_method = type(default) is FunctionType
+                if not is_method and any("__get__" in class_dict(k) for k in class_order(type(default))):
+                    continue  # it would run
+                with contextlib.suppress(AttributeError):
+                    value = object.__getattribute__(owner, name)
+                    if not (is_method and type(value) is MethodType):
+                        (defaults if value is default else own)[name] = value
+            for found in (own, own | defaults):
+                if sorted(map(id, found.values())) == sorted(map(id, there)):
+                    return found
+            if [*map(type, there)] == [dict]:
+                break  # that of its attributes, mostly
+        return None
+
+    def copy(self) -> dict[str, Any]:
+        found = self.now()
+        return dict(object.__getattribute__(self.owner, "__dict__")) if found is None else found
+
+    def items(self) -> Any:
+        return self.copy().items()
+
+    def values(self) -> Any:
+        return self.copy().values()
+
+    def __getitem__(self, name: str) -> Any:
+        return self.copy()[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        object.__setattr__(self.owner, name, value)
+
+    def __delitem__(self, name: str) -> None:
+        object.__delattr__(self.owner, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.copy())
+
+    def __len__(self) -> int:
+        return len(self.copy())
+
+
+ATTRIBUTES = (dict, Attributes)
+"""What `dict_of` gives where an object holds its attributes by name."""
+
+
+def _names_set_by(kind: type) -> frozenset[str]:
+    """Names of attributes that the methods of a class set."""
+    if (names := _names_set.get(kind)) is None:
+        held = [value for base in class_order(kind) for value in [*class_dict(base).values()]]
+        names = _names_set[kind] = _all_set_by(held)
+    return names
+
+
+def _names_set_beside(kind: type) -> frozenset[str]:
+    """The same, of the functions and other classes of its modules."""
+    if (names := _names_beside.get(kind)) is None:
+        modules = [m for base in class_order(kind) if (m := sys.modules.get(base.__module__)) is not None]
+        held = [value for module in modules for value in [*vars(module).values()]]
+        within = [part for one in held if issubclass(type(one), type) for part in [*class_dict(one).values()]]
+        names = _names_beside[kind] = _all_set_by([*held, *within])
+    return names
+
+
+def _all_set_by(held: Iterable[Any]) -> frozenset[str]:
+    functions = (f for f in chain.from_iterable(map(_unwrapped, held)) if type(f) is FunctionType)
+    codes = (part for f in functions for part in codes_within(f.__code__))
+    return frozenset(chain.from_iterable(map(_names_set_in, codes)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _names_set_in(code: CodeType) -> frozenset[str]:
+    found, argument, text = set(), 0, code.co_code
+    for operation, low in zip(text[::2], text[1::2], strict=True):
+        argument = argument << 8 | low
+        if operation == _STORE_ATTR:
+            found.add(code.co_names[argument])
+        argument = argument if operation == _EXTENDED_ARG else 0
+    return frozenset(found)
+
+
+def mention(names: Iterable[str]) -> None:
+    """Names that code uses, of attributes too."""
+    _mentioned.update(names)
+
+
+def own_attributes(value: Any) -> Any:
     """The attributes of an instance of a user's class, as it holds them; None for whatever else."""
     inside = dict_of(value)
-    if issubclass(type(value), type) or type(inside) is not dict:
+    if issubclass(type(value), type) or type(inside) not in ATTRIBUTES:
         return None
     return inside if type(value) in PLAIN_HOLDERS or any(map(is_users_class, type(value).__mro__)) else None
 
 
-def attributes_held(value: Any) -> dict[str, Any] | None:
+def attributes_held(value: Any) -> Any:
     """The attributes of whatever instance or module, as it holds them; None where it holds them in no dict."""
     inside = dict_of(value)
-    return inside if type(inside) is dict else None
+    return inside if type(inside) in ATTRIBUTES else None
 
 
 def dict_of(value: Any) -> Any:
-    """``__dict__`` as the object holds it. A proxy's ``__getattr__`` and ``__class__`` are not asked: they may raise
-    anything, or make what they stand for."""
+    """``__dict__`` as the object holds it, or its `Attributes`. A proxy's ``__getattr__`` and ``__class__`` are not
+    asked: they may raise anything, or make what they stand for."""
+    kind = type(value)
+    is_plain = _STAND_INSIDE and kind.__flags__ & _MANAGED and kind.__basicsize__ == Found.__basicsize__
+    if is_plain and not is_module(value) and (attributes := Attributes(value)).now() is not None:
+        return attributes
     try:
         return object.__getattribute__(value, "__dict__")
     except AttributeError:
         return None
-
-
-def is_users_class(kind: type) -> bool:
-    """Whether a class is the user's: of the notebook, a script, or a file of theirs."""
-    module = sys.modules.get(kind.__module__)
-    return kind.__module__ == "__main__" or (module is not None and is_users_file(vars(module).get("__file__")))
 
 
 def is_users_module(value: Any) -> bool:
@@ -196,7 +318,7 @@ def _held_by(label: str, value: Any, depth: int) -> Iterator[tuple[str, Any, int
         yield from ((f"{label}[{key!r}]" if type(key) in (str, int) else label, item, depth) for key, item in held)
     elif key := next((_MADE_OF[n] for k in type(value).__mro__ if (n := (k.__module__, k.__name__)) in _MADE_OF), None):
         held = dict_of(value)
-        yield from [(label, held[key], depth)] if type(held) is dict and key in held else []
+        yield from [(label, held[key], depth)] if type(held) in ATTRIBUTES and key in held else []
     elif _is_queue(type(value)):
         yield label, dict_of(value)["_queue" if type(value).__module__ == "asyncio.queues" else "queue"], depth
     elif issubclass(type(value), MethodType):
@@ -256,7 +378,7 @@ def _attributes(label: str, value: Any, depth: int, mentioned: set[str]) -> Iter
         slots = slots_among({name: vars(kind)[name] for name in sorted(mentioned & vars(kind).keys())})
         yield from ((f"{label}.{name}", one, depth) for name, one in slot_values(value, slots))
     inside: Any = dict_of(value)
-    if type(inside) is not dict:
+    if type(inside) not in ATTRIBUTES:
         return
     for name, module in (inside.get("_modules") or {}).items():
         if module is not None:

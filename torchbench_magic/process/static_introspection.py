@@ -12,7 +12,7 @@ from types import CodeType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from .reach import is_users_class
+from .frame_owner import is_users_class
 
 Answer = TypeVar("Answer")
 

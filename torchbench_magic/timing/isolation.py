@@ -14,7 +14,8 @@ from typing import Any
 
 from torchbench_magic import units
 from torchbench_magic.process.code import codes_within, names_by
-from torchbench_magic.process.reach import Found, ReachedObject, dict_of, is_users_class, is_users_module
+from torchbench_magic.process.frame_owner import is_users_class
+from torchbench_magic.process.reach import ATTRIBUTES, Found, ReachedObject, dict_of, is_users_module
 from torchbench_magic.process.settings import ProcessState, Role, StateKind, in_words
 from torchbench_magic.process.static_introspection import ABSENT, asked, is_module, is_plain_tensor
 from torchbench_magic.result_base import Doubt
@@ -114,7 +115,7 @@ def _of_torch(item: ReachedObject) -> Iterator[Keyed]:
     if parameters := inside.get("_parameters"):
         yield _of_tensors(label, parameters, parameters)
     held = dict_of(inside.get("config"))
-    if type(held) is dict:
+    if type(held) in ATTRIBUTES:
         yield of_dict(f"{label}.config.", inside["config"], held, always)
 
 
@@ -146,7 +147,7 @@ def _assigned(code: CodeType, home: Mapping[str, Any]) -> Iterator[tuple[Any, Ke
         label = ".".join(chain[:-1])
         if issubclass(type(value), type):
             yield value, of_class(value, always), chain[-1]
-        elif type(held := _held(value)) is dict:
+        elif type(held := _held(value)) in ATTRIBUTES:
             is_global = issubclass(type(value), ModuleType)
             yield value, of_dict(f"{label}.", value, held, always, is_global=is_global), chain[-1]
 

@@ -18,7 +18,7 @@ import threading
 import warnings
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -26,8 +26,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from torchbench_magic.process.code import names_used
-from torchbench_magic.process.frame_owner import is_users_file
-from torchbench_magic.process.reach import attributes_held, function_parts, is_users_class, is_users_module
+from torchbench_magic.process.frame_owner import is_users_class, is_users_file
+from torchbench_magic.process.reach import (
+    ATTRIBUTES,
+    Attributes,
+    attributes_held,
+    function_parts,
+    is_users_module,
+    mention,
+)
 from torchbench_magic.process.settings import generator_state, generators
 from torchbench_magic.process.static_introspection import ABSENT, has_values, is_plain_tensor, shape_of
 
@@ -46,9 +53,10 @@ _WORD = 40
 """Characters of a text that may be a switch."""
 _AGAIN = "'"
 """Ends the label of the second thing that has the same one, and once more that of the third."""
-_DICTS = (dict, OrderedDict, defaultdict, Counter)
+_DICTS = (dict, OrderedDict, defaultdict, Counter, Attributes)
 _CONTAINERS = (list, set, deque, bytearray, *_DICTS)
 GROWING = frozenset(kind.__name__ for kind in _CONTAINERS)
+_NAMED_AS = {Attributes: "dict"}
 _SCALARS = (bool, int, float, complex, str, bytes)
 _BUFFERED = (io.BufferedReader, io.BufferedWriter, io.BufferedRandom)
 _FILES = (io.TextIOWrapper, *_BUFFERED, io.FileIO, io.BytesIO, io.StringIO, mmap.mmap)
@@ -92,7 +100,7 @@ class Reached:
 
     value: Any
     is_own: bool
-    home: tuple[dict[str, Any], str] | None = None
+    home: tuple[MutableMapping[str, Any], str] | None = None
 
 
 def reach(homes: Mapping[str, dict[str, Any]], codes: Iterable[CodeType]) -> dict[str, Reached]:
@@ -103,6 +111,7 @@ def reach(homes: Mapping[str, dict[str, Any]], codes: Iterable[CodeType]) -> dic
         codes: of the code itself; what it mentions is looked for in modules of the user's.
     """
     mentioned = {name for code in codes for name in names_used(code)}
+    mention(mentioned)
     todo = deque((n, Reached(home[n], True, (home, n)), 0) for n, home in sorted(homes.items()) if n in home)
     known: set[int] = set()
     found: dict[str, Reached] = {}
@@ -131,6 +140,7 @@ def _held_by(label: str, one: Reached, mentioned: set[str]) -> Iterator[tuple[st
         if is_users_file(code.co_filename):
             used = dict.fromkeys(names_used(code))
             mentioned.update(used)
+            mention(used)
             yield from ((name, Reached(home[name], True, (home, name))) for name in used if name in home)
         for name, cell in zip(code.co_freevars, value.__closure__ or (), strict=True):
             with contextlib.suppress(ValueError):  # a cell that is empty
@@ -149,10 +159,11 @@ def _held_by(label: str, one: Reached, mentioned: set[str]) -> Iterator[tuple[st
     elif issubclass(type(value), torch.Tensor):
         if is_plain_tensor(value) and value.is_leaf and value.requires_grad:
             yield f"{label}.grad", Reached(value.grad, own)
-    elif issubclass(type(value), dict):
-        if "__builtins__" not in value:  # not all names of a module
+    elif issubclass(type(value), ATTRIBUTES):
+        items: Any = dict.items(value) if issubclass(type(value), dict) else value.items()
+        if type(value) is Attributes or "__builtins__" not in value:  # not all names of a module
             base = label.removesuffix(".__dict__")
-            for key, item in itertools.islice(dict.items(value), _MOST_ITEMS):
+            for key, item in itertools.islice(items, _MOST_ITEMS):
                 home = (value, key) if own and isinstance(key, str) else None
                 yield (f"{base}.{key}" if home or isinstance(key, str) else f"{base}[…]"), Reached(item, own, home)
     elif not issubclass(type(value), (np.ndarray, CellType, CodeType, FrameType)):
@@ -215,7 +226,7 @@ def state_of(reached: Mapping[str, Reached], share: int = 4 * _SAMPLE) -> dict[s
 
 
 def seen_of(value: Any, share: int = 4 * _SAMPLE) -> Seen:
-    return Seen(type(value).__name__, _size(value), _digest(value, share))
+    return Seen(_NAMED_AS.get(type(value), type(value).__name__), _size(value), _digest(value, share))
 
 
 def _size(value: Any) -> Any:
@@ -226,6 +237,8 @@ def _size(value: Any) -> Any:
     if issubclass(type(value), torch.Tensor):  # not one of a class of its own, or whose shape the first call sets
         shape = shape_of(value) if is_plain_tensor(value) else None
         return None if shape is None else (*shape, str(value.dtype))
+    if type(value) is Attributes:
+        return len(value)
     for kind in type(value).__mro__:
         with contextlib.suppress(Exception):
             if kind in _FILES:
@@ -351,7 +364,7 @@ class Kept:
     def __init__(self, reached: Mapping[str, Reached]) -> None:
         left = _MOST_BYTES
         self._held: dict[str, tuple[Any, Any]] = {}
-        self._variables: dict[str, tuple[dict[str, Any], str, Any]] = {}
+        self._variables: dict[str, tuple[MutableMapping[str, Any], str, Any]] = {}
         self._copies: dict[str, Any] = {}
         for label, one in reached.items():
             if one.home is not None:
@@ -374,7 +387,8 @@ class Kept:
         """What brings the state before the first call back, and what brings the present one, of these labels; None
         where none of them can be put back."""
         labels = [*labels]
-        same = {k: self._held[k] for k in labels if k in self._held and k in now and now[k].value is self._held[k][0]}
+        is_here = lambda k: k in now and k in self._held and _is_same(now[k].value, self._held[k][0])
+        same = {k: self._held[k] for k in labels if is_here(k)}
         held = {k: (value, content) for k, (value, content) in same.items() if _fits(value, content)}
         moved = [self._variables[k] for k in labels if k in self._variables]
         moved = [(home, name, then) for home, name, then in moved if home.get(name, ABSENT) is not then]
@@ -404,6 +418,10 @@ class Kept:
                     home[name] = here
 
         return first, last
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) is Attributes and one.owner is other.owner)
 
 
 def _is_within(inner: str, label: str) -> bool:

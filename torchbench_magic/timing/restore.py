@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from torchbench_magic.process.reach import dict_of, is_users_class
+from torchbench_magic.process.frame_owner import is_users_class
+from torchbench_magic.process.reach import ATTRIBUTES, Attributes, dict_of
 from torchbench_magic.process.settings import generator_state
 from torchbench_magic.process.static_introspection import (
     ABSENT,
@@ -130,11 +131,12 @@ class HeldState:
 
     def _visit_kept(self, label: str, held: Any) -> None:
         """A dict or a list of an optimizer or the like, with all that stands in it."""
-        if (items := _items(held)) is None or id(held) in self._seen or len(self._seen) > _MOST_HELD:
+        at = id(held.owner if type(held) is Attributes else held)
+        if (items := _items(held)) is None or at in self._seen or len(self._seen) > _MOST_HELD:
             return
-        self._seen[id(held)] = held
+        self._seen[at] = held
         if not issubclass(type(held), tuple):
-            self.holders[id(held)] = (label, held)
+            self.holders[at] = (label, held)
         for where, item in items:
             if not issubclass(type(item), _PLAIN):
                 self._visit(_inner(label, where), item, 0, is_kept=True)
@@ -150,7 +152,7 @@ def is_training_state(value: Any) -> bool:
     of them, other tensors would be trained than by the rest."""
     kinds = tuple(kind for name in (*_KEEPERS, _MODULE) if (kind := _class_of(*name)) is not None)
     held = dict_of(value)
-    return any(issubclass(type(one), kinds) for one in (value, *(held.values() if type(held) is dict else ())))
+    return any(issubclass(type(one), kinds) for one in (value, *(held.values() if type(held) in ATTRIBUTES else ())))
 
 
 _PLAIN = (str, bytes, int, float, complex, type(None))
@@ -159,6 +161,8 @@ _PLAIN = (str, bytes, int, float, complex, type(None))
 def _items(value: Any, most: int | None = None) -> list[tuple[Any, Any]] | None:
     """(how a label says where, item) of a dict, a list or a tuple, as these keep them, whatever a class of the user's
     says; keys that are no texts or numbers, such as parameters, by their place. None of what has more than ``most``."""
+    if type(value) is Attributes:
+        return [(repr(key), item) for key, item in value.items()]
     base: Any = next((base for base in (dict, list, tuple) if issubclass(type(value), base)), None)
     if base is None or (most is not None and base.__len__(value) > most):
         return None

@@ -10,16 +10,17 @@ from __future__ import annotations
 import functools
 import operator
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from types import FunctionType
 from typing import Any
 
 from torchbench_magic.process.code import globals_assigned
+from torchbench_magic.process.frame_owner import is_users_class
 from torchbench_magic.process.reach import (
+    Attributes,
     Found,
     ReachedObject,
     attributes_held,
-    is_users_class,
     is_users_module,
     own_attributes,
     slot_values,
@@ -303,6 +304,11 @@ def _of_container(label: str, value: Any, base: Any) -> Keyed | _Whole | _Counte
 
 def refill(held: Any, items: Any) -> None:
     """Have a container hold these items, by the methods of the standard library's class: a subclass may have others."""
+    if type(held) is Attributes:
+        for name in held.copy().keys() - items.keys():
+            del held[name]
+        held.update(items)
+        return
     base: Any = next(base for base in _FILLED if issubclass(type(held), base))
     if base in (list, bytearray):
         base.__setitem__(held, slice(None), items)
@@ -321,7 +327,7 @@ def _putting(put: Callable[[Any, Any], object], take: Callable[[Any], object]) -
 
 
 def of_dict(
-    label: str, owner: Any, held: dict[str, Any], is_told: Callable[[str], bool], *, is_global: bool = False
+    label: str, owner: Any, held: MutableMapping[str, Any], is_told: Callable[[str], bool], *, is_global: bool = False
 ) -> Keyed:
     """Attributes or globals that stand in a dict, which nothing else is to empty meanwhile."""
 
@@ -331,6 +337,7 @@ def of_dict(
     put = _putting(held.__setitem__, lambda name: held.pop(name, None))
     made = Keyed(label.rstrip("."), held, lambda name: f"{label}{name}", read, put, is_global=is_global)
     made.owner = owner  # type: ignore[attr-defined]  # the dict may be of an object that nothing else holds
+    made.at = id(owner) + 2 if type(held) is Attributes else made.at
     return made
 
 

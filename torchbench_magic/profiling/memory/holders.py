@@ -31,8 +31,8 @@ import pandas as pd
 
 from torchbench_magic.cell_body import CellText
 from torchbench_magic.printable import printable
-from torchbench_magic.process.frame_owner import is_users_file
-from torchbench_magic.process.reach import dict_of, function_parts, is_users_class, is_users_module
+from torchbench_magic.process.frame_owner import is_users_class, is_users_file
+from torchbench_magic.process.reach import ATTRIBUTES, dict_of, function_parts, is_users_module
 from torchbench_magic.process.static_introspection import class_dict, class_order, memory_of, saved_names
 from torchbench_magic.profiling.events import Events
 from torchbench_magic.profiling.kineto import without_overrides
@@ -414,7 +414,7 @@ def _of_tensor(value: Any) -> _Parts:
     except (RuntimeError, NotImplementedError, AttributeError):
         return
     held = dict_of(value)
-    if type(held) is dict:
+    if type(held) in ATTRIBUTES:
         yield from ((Lead("attribute", name), item) for name, item in list(held.items()))
 
 
@@ -424,14 +424,14 @@ def _of_error(error: BaseException) -> Iterator[Any]:
     yield error.__cause__
     yield error.__context__
     held = dict_of(error)
-    if type(held) is dict:
+    if type(held) in ATTRIBUTES:
         yield from list(held.values())
 
 
 def _attributes(value: Any, kind: type) -> _Parts:
     """Of an instance: its own attributes, those of a user's class; of what has none by name, whatever it refers to."""
     held = dict_of(value)
-    if type(held) is dict:
+    if type(held) in ATTRIBUTES:
         for name, item in list(held.items()):
             yield Lead("hook" if name in _HOOKS else "attribute", name), item
     if not issubclass(kind, (list, tuple, dict, deque)):  # what C code holds: slots, a partial's arguments, iterators
@@ -469,7 +469,7 @@ def node_parts(node: Any) -> _Parts:
         for each in saved if isinstance(saved, tuple | list) else (saved,):
             yield from ((Lead("saved"), kept) for kept in _kept_by(each))
     held = dict_of(node)
-    if type(held) is dict:  # of a node of one's own: attributes of ``ctx``
+    if type(held) in ATTRIBUTES:  # of a node of one's own: attributes of ``ctx``
         yield from ((Lead("saved"), item) for item in list(held.values()))
 
 
