@@ -131,7 +131,8 @@ def compile_block(
 def line_text(code: CodeType, number: int) -> str:
     """A line by its number, its function and its text."""
     text = linecache.getline(code.co_filename, number).strip()
-    where = "" if code.co_name == "<module>" else f" of `{code.co_qualname}`".replace(".<locals>", "")
+    name = code.co_qualname.replace(".<locals>", "").removeprefix("__tb_block.")
+    where = "" if code.co_name == "<module>" else f" of `{name}`"
     return f"line {number}{where}" + (f" (`{text[:45]}{'…' * (len(text) > 45)}`)" if text else "")
 
 
