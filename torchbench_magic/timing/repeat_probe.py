@@ -357,7 +357,7 @@ class Probe:
         share, lost = min(lacks(first, work) for work in later)
         # what the first call left stays as it is: then later calls are alike, and none does more than the one before
         grows = not settled or later[-1].took > MORE * later[0].took
-        # nor where the timed calls took as long in the median: what grows evenly was half as much then
+        # nor where timed calls took as long in the median, as once it has grown: evenly, it would have been half as much
         grows = grows and not 0 < present < MORE * self._seen.timed
         rises = bool(moving) and present > before and grows
         last = later[-1].before
@@ -371,7 +371,7 @@ class Probe:
         def turns(call: Work) -> bool:
             filled.update(self._seen.filled(call))
             steady.difference_update([k for k in steady if k in filled or self._seen.turns(k, call)])
-            return not steady or (call.took < between if rises else call.took > between)
+            return not steady or (call.took < between if present > before else call.took > between)
 
         if not settled and (yield from self._happens_again(turns)):
             return None  # as the places of a ring, or a counter that decides what is done now and then
