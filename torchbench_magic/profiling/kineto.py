@@ -527,8 +527,8 @@ def make_ready(progress: Progress) -> None:
     global _warm
     if torch_profiler_runs():
         raise Busy(
-            "a torch profiler is already running: that of a %%tprofile around this one, or your own; stop it first"
-            " (`prof.stop()`), or restart the session"
+            "a torch profiler is already running; stop it first (`prof.stop()`), leave out the %%tprofile around this one,"
+            " or restart the session"
         )
     with _warming:
         if not _warm:

@@ -357,7 +357,7 @@ class Probe:
         share, lost = min(lacks(first, work) for work in later)
         # what the first call left stays as it is: then later calls are alike, and none does more than the one before
         grows = not settled or later[-1].took > MORE * later[0].took
-        # nor where timed calls took as long in the median, as once it has grown: evenly, it would have been half as much
+        # nor where timed calls took as long in the median: what grows evenly had half of it then
         grows = grows and not 0 < present < MORE * self._seen.timed
         rises = bool(moving) and present > before and grows
         last = later[-1].before
