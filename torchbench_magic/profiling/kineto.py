@@ -527,7 +527,7 @@ def make_ready(progress: Progress) -> None:
     global _warm
     if torch_profiler_runs():
         raise Busy(
-            "a torch profiler is already running; stop it first (`prof.stop()`), leave out the %%tprofile around this one,"
+            "a torch profiler is already running; stop it first (`prof.stop()`), leave out the %%tprofile around this,"
             " or restart the session"
         )
     with _warming:
