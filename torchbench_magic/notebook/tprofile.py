@@ -262,8 +262,7 @@ def _on_trace(target: str | None, names: Mapping[str, Any]) -> Callable[[Profile
     if not callable(names[target]):
         kind = type(names[target]).__name__
         raise OptionError(f"--on-trace {target}: {target} is a {kind}, not a function; write ./{target} for a folder")
-    found: Callable[[Profile], object] = names[target]
-    return found
+    return names[target]
 
 
 def _is_silenced(cell: str) -> bool:

@@ -255,8 +255,7 @@ class Explorer(TableExplorer):
         raise NotImplementedError
 
     def _build(self) -> Document:
-        document: Document = show(self.result, "document")
-        return document
+        return show(self.result, "document")
 
     def _draw(self) -> Document:
         document = self._build()

@@ -454,7 +454,6 @@ class Isolation:
         self._current, self._modules = key, len(sys.modules)
 
     def note_warm_up(self, key: int) -> None:
-        """Note what the warm-up of ``key`` left changed."""
         self._own[key] = self._read(self._names[key], self._bases[key])
 
     def rewind(self, keys: Iterable[int]) -> None:
