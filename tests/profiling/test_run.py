@@ -33,30 +33,16 @@ from torchbench_magic.profiling import kineto
 from torchbench_magic.profiling.recorder import RecordedRun
 from torchbench_magic.profiling.run import Asked, Outcome, profile_body, profile_body_async
 
-from .asking import asked
+from .profiling_text import CELL, profiled, row
 from .running import awaited
 
 # ==== profiler ========================================================================================================
 # One profiled run: what it measures, what it refuses, and that it leaves everything as it was.
 
 
-CELL = "<cell>"
-
-
 def run(text: str, namespace: dict[str, Any] | None = None, **options: Any) -> Outcome:
-    cell = CellText.of(text, CELL, 7)
-    linecache.cache[CELL] = (len(text), None, text.splitlines(True), CELL)
     names = {"torch": torch, "time": time, "threading": threading} if namespace is None else namespace
-    return profile_body(
-        compile_body(Body(text, CELL)),
-        asked(namespace=names, cells=lambda f: cell if f == CELL else None, **options),
-    )
-
-
-def row(outcome: Outcome, line: int, thread: int = 0) -> Any:
-    lines = outcome.profile.lines
-    (found,) = lines[(lines["line"] == line) & (lines["thread"] == thread)].to_dict("records")
-    return found
+    return profiled(text, names, **options)
 
 
 _BY_CHANCE = ("profiler-cost", "waits")

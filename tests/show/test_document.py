@@ -28,30 +28,25 @@ y = outer(1)
 z = 2"""
 
 
-def test_a_function_is_shown_with_its_decorator_and_what_is_nested_in_it() -> None:
-    assert regions(TEXT, {6}, whole=False) == [Region("outer", 3, 7)]
-
-
-def test_a_method_has_its_qualified_name() -> None:
-    assert regions(TEXT, {12}, whole=False) == [Region("A.B.method", 11, 12)]
-
-
-def test_lines_outside_any_function_are_the_stretches_between() -> None:
-    assert regions(TEXT, {6, 14, 15}, whole=False) == [Region("outer", 3, 7), Region("", 14, 15)]
-    around = [Region("", 1, 1), Region("outer", 3, 7), Region("", 14, 15)]
-    assert regions(TEXT, {1, 3, 6, 14, 15}, whole=False) == around, "a line stands in one of them"
+@pytest.mark.parametrize(
+    ("text", "ran", "shown"),
+    [
+        (TEXT, {6}, [Region("outer", 3, 7)]),  # with its decorator and what is nested in it
+        (TEXT, {12}, [Region("A.B.method", 11, 12)]),
+        (TEXT, {6, 14, 15}, [Region("outer", 3, 7), Region("", 14, 15)]),
+        (TEXT, {1, 3, 6, 14, 15}, [Region("", 1, 1), Region("outer", 3, 7), Region("", 14, 15)]),
+        ("%matplotlib inline\n!ls\ndef f():\n    return 1", {4}, [Region("f", 3, 4)]),
+        ("def f(:\n  x\n  y\n  z", {2, 3}, [Region("", 2, 3)]),  # it does not parse
+    ],
+)
+def test_what_ran_is_shown_by_function_and_in_the_stretches_between(
+    text: str, ran: set[int], shown: list[Region]
+) -> None:
+    assert regions(text, ran, whole=False) == shown
 
 
 def test_the_whole_source_is_one_region() -> None:
     assert regions(TEXT, {6}, whole=True) == [Region("", 1, 15)]
-
-
-def test_a_source_with_ipython_syntax_keeps_its_functions() -> None:
-    assert regions("%matplotlib inline\n!ls\ndef f():\n    return 1", {4}, whole=False) == [Region("f", 3, 4)]
-
-
-def test_a_source_that_does_not_parse_is_one_stretch_of_what_ran() -> None:
-    assert regions("def f(:\n  x\n  y\n  z", {2, 3}, whole=False) == [Region("", 2, 3)]
 
 
 def test_a_long_region_leaves_out_what_did_not_run_and_counts_it() -> None:

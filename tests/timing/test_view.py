@@ -131,22 +131,17 @@ def test_contaminated_times_have_two_digits_in_quiet_ink_and_ratios_keep_theirs(
     assert column(spoiled, "ratio") == column(clean, "ratio")
 
 
-def test_a_doubt_about_two_threads_spoils_only_their_times() -> None:
-    doubt = Doubt("oversubscribed", "Oversubscribed: 2 threads share 1 core.", facts={"threads": [2]})
-    table, *_ = view.document(comparison_of(warnings=[doubt])).tables
-    assert column(table, "median") == ["4.62", "2.80", "4.6", "2.8"]
-
-
-def test_a_doubt_about_a_point_spoils_only_its_times() -> None:
-    doubt = Doubt("co-load", "Other processes took up to 1.6 of 2 cores.", facts={"groups": [0]})
-    table, *_ = view.document(comparison_of(warnings=[doubt])).tables
-    assert column(table, "median") == ["4.6", "2.8", "4.59", "2.81"]
-
-
-def test_a_doubt_about_rows_spoils_only_these() -> None:
-    doubt = Doubt("noisy", "Noisy.", facts={"rows": [1]})
-    table, *_ = view.document(comparison_of(warnings=[doubt])).tables
-    assert column(table, "median") == ["4.62", "2.8", "4.59", "2.81"]
+@pytest.mark.parametrize(
+    ("kind", "about", "medians"),
+    [
+        ("oversubscribed", {"threads": [2]}, ["4.62", "2.80", "4.6", "2.8"]),
+        ("co-load", {"groups": [0]}, ["4.6", "2.8", "4.59", "2.81"]),
+        ("noisy", {"rows": [1]}, ["4.62", "2.8", "4.59", "2.81"]),
+    ],
+)
+def test_a_doubt_spoils_only_the_times_that_it_is_about(kind: str, about: dict[str, object], medians: list[str]) -> None:
+    table, *_ = view.document(comparison_of(warnings=[Doubt(kind, "Doubtful.", facts=about)])).tables
+    assert column(table, "median") == medians
 
 
 def test_doubts_are_lines_and_code_in_them_is_code() -> None:

@@ -95,11 +95,6 @@ def test_no_figure_exceeds_what_the_machine_has() -> None:
     assert "stopped the process 100 % of the time" in text
 
 
-def test_a_neighbour_on_cores_that_nobody_wanted_is_no_doubt() -> None:
-    load = {"ext": 5.0, "wanted": 2.0, "waiting": 0.0}  # two threads on a machine of 64 cores
-    assert kinds(comparison([steady(1e-5), steady(2e-5)], threads=2, load=load)) == []
-
-
 def test_ratios_that_a_neighbour_spoiled_are_not_said_to_be_valid() -> None:
     load = {"ext": 0.9, "wanted": 2.0, "pressure": 0.9, "waiting": 0.9}
     noisy = [steady(1e-5, spread=0.4), steady(2e-5, spread=0.4)]
@@ -120,8 +115,19 @@ def test_code_that_keeps_to_one_thread_has_no_other_to_wait_for() -> None:
     assert "co-load" not in kinds(comparison([steady(1e-5), steady(2e-5)], threads=2, load=load))
 
 
-def test_pressure_that_comes_from_own_oversubscription_is_not_called_a_busy_machine() -> None:
-    assert kinds(comparison([steady(1e-5), steady(2e-5)], threads=8, load={"pressure": 0.9})) == ["oversubscribed"]
+@pytest.mark.parametrize(
+    ("how", "found"),
+    [
+        ({"threads": 2, "load": {"ext": 5.0, "wanted": 2.0, "waiting": 0.0}}, []),  # of a machine of 64 cores
+        ({"threads": 8, "load": {"pressure": 0.9}}, ["oversubscribed"]),  # by the code's own threads
+        ({"cpu": 0.001, "load": {"ext": 1.0, "waiting": 0.01, "pressure": 0.8}}, []),  # it sleeps
+        ({"cpu": 0.1}, []),  # it sleeps on a quiet machine
+    ],
+)
+def test_what_keeps_nothing_of_the_code_waiting_is_neither_busy_nor_preempted(
+    how: dict[str, Any], found: list[str]
+) -> None:
+    assert kinds(comparison([steady(1e-5), steady(2e-5)], **how)) == found
 
 
 def test_a_preempted_run_tells_wall_over_processor_time_and_switches() -> None:
@@ -129,15 +135,6 @@ def test_a_preempted_run_tells_wall_over_processor_time_and_switches() -> None:
     (doubt, *_) = doubts_of(comparison([steady(1e-5), steady(2e-5)], cpu=0.5, load=load))
     assert "wall time 2.0 times CPU time, 812 involuntary context switches per second" in str(doubt)
     assert doubt.facts["wall_over_cpu"] == pytest.approx(2)
-
-
-def test_code_that_sleeps_beside_a_busy_process_is_not_called_preempted() -> None:
-    load = {"ext": 1.0, "waiting": 0.01, "pressure": 0.8}
-    assert kinds(comparison([steady(1e-5), steady(2e-5)], cpu=0.001, load=load)) == []
-
-
-def test_code_that_sleeps_on_a_quiet_machine_is_not_called_preempted() -> None:
-    assert kinds(comparison([steady(1e-5), steady(2e-5)], cpu=0.1)) == []
 
 
 def test_a_lone_time_that_cannot_be_read_says_so_and_what_to_do() -> None:
