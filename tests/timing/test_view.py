@@ -139,7 +139,7 @@ def test_contaminated_times_have_two_digits_in_quiet_ink_and_ratios_keep_theirs(
         ("noisy", {"rows": [1]}, ["4.62", "2.8", "4.59", "2.81"]),
     ],
 )
-def test_a_doubt_spoils_only_the_times_that_it_is_about(kind: str, about: dict[str, object], medians: list[str]) -> None:
+def test_a_doubt_spoils_only_the_times_it_is_about(kind: str, about: dict[str, object], medians: list[str]) -> None:
     table, *_ = view.document(comparison_of(warnings=[Doubt(kind, "Doubtful.", facts=about)])).tables
     assert column(table, "median") == medians
 
