@@ -213,7 +213,6 @@ def _heading(cell: NotebookNode) -> list[str]:
 
 
 def _texts(cell: NotebookNode) -> Iterator[str]:
-    """What a code cell shows, as text."""
     for output in cell.outputs:
         if output.output_type == "stream":
             yield output.text.rstrip()

@@ -103,7 +103,6 @@ class CompareMagics(SessionMagics):
         return since_last(now, last)
 
     def _store(self, paths: list[str]) -> Store:
-        """The file that ``--last`` asks."""
         from torchbench_magic.storage.store import Store
 
         path = paths[0] if paths else self._session.settings.store

@@ -135,8 +135,6 @@ class _Request:
 
 @magics_class
 class ProfilerMagics(SessionMagics):
-    """The magics that profile."""
-
     @no_var_expand
     @line_cell_magic
     @documented(_HELP)

@@ -416,7 +416,6 @@ def _note(seen: Annotated, record: Mapping[str, Any]) -> str:
 
 
 def _detail(seen: Annotated, source: Source, thread: int, line: int, where: str) -> Table | None:
-    """The operations of one line."""
     every = seen.ops.get((source.source_id, thread, line), [])
     if not every:
         return None

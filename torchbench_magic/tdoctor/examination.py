@@ -379,11 +379,7 @@ def _of_power(files: SystemFiles) -> Iterator[Finding]:
 
 
 def openmp_finding(libraries: Sequence[NativeLibrary] | None) -> Finding:
-    """Which runtimes are loaded.
-
-    Args:
-        libraries: None where the system does not tell.
-    """
+    """Which runtimes are loaded; ``libraries`` is None where the system does not tell."""
     if libraries is None:
         text = "Which OpenMP runtimes are loaded is unknown."
         return Finding("OpenMP", "not available", text, "/proc/self/maps cannot be read")

@@ -62,11 +62,6 @@ class SwitchScope:
 def scopes_of(found: Mapping[str, Found], blocks: Iterable[Block], namespace: dict[str, Any]) -> dict[str, SwitchScope]:
     """The scope of each alternative. What others assign in libraries belongs to it, too: a class or a module of one may
     concern all code, an instance concerns code that reaches it.
-
-    Args:
-        found: what each alternative reaches.
-        blocks: their code.
-        namespace: the names they run with.
     """
     of_block = dict(zip(found, blocks, strict=True))
     assigned = [
