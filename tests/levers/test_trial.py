@@ -35,7 +35,6 @@ from torchbench_magic.timing.task import Task
 from torchbench_magic.timing.view import document
 
 # ==== trying ==========================================================================================================
-# ``--try``: which levers apply, what they do to a copy of the names, and whether the result stays the same.
 
 
 TRAINING = """

@@ -15,7 +15,6 @@ from torchbench_magic.notebook import cells
 from torchbench_magic.notebook.cells import Book, Place, aligned_text, line_map
 
 # ==== cells ===========================================================================================================
-# Which text is "this cell", and on which line of it a magic stands.
 
 
 class Probe:

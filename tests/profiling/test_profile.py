@@ -26,7 +26,6 @@ from torchbench_magic.profiling.trace import Source
 from torchbench_magic.result_base import Doubt
 
 # ==== profile =========================================================================================================
-# The record of a profiled run: its columns, its rows, and that it can be built by hand.
 
 
 LINES = (

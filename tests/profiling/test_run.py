@@ -33,11 +33,11 @@ from torchbench_magic.profiling import kineto
 from torchbench_magic.profiling.recorder import RecordedRun
 from torchbench_magic.profiling.run import Asked, Outcome, profile_body, profile_body_async
 
+from .memory.test_table import TRAINING
 from .profiling_text import CELL, profiled, row
 from .running import awaited
 
 # ==== profiler ========================================================================================================
-# One profiled run: what it measures, what it refuses, and that it leaves everything as it was.
 
 
 def run(text: str, namespace: dict[str, Any] | None = None, **options: Any) -> Outcome:
@@ -288,16 +288,7 @@ def test_bytes_stand_on_the_line_and_the_op_that_took_them() -> None:
 
 
 def test_the_net_of_all_lines_is_torchs_own_total_and_the_peak_is_its_highest() -> None:
-    text = """net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
-optimizer = torch.optim.AdamW(net.parameters())
-x = torch.rand(128, 64)
-for _ in range(3):
-    loss = net(x).pow(2).mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
-    outcome = run(text, {"torch": torch}, memory=True)
+    outcome = run(TRAINING, {"torch": torch}, memory=True)
     lines, memory = outcome.profile.lines, outcome.profile.memory
     assert (lines["net"] == lines["allocated"] - lines["freed"]).all()
     assert lines["net"].sum() == memory["bytes"].iloc[-1]

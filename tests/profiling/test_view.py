@@ -30,7 +30,6 @@ from torchbench_magic.show.renderers import to_text
 from torchbench_magic.show.table import Row, Table
 
 # ==== profile =========================================================================================================
-# A profile as a document: sentence, annotated source, operations, sort keys.
 
 
 def lines_of(profile=None) -> Table:  # type: ignore[no-untyped-def]

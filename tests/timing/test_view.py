@@ -33,7 +33,6 @@ from torchbench_magic.timing.warnings import doubts_of, in_this_kernel
 from .samples import lone, pair
 
 # ==== comparison ======================================================================================================
-# Timings as a document: sentence, digits, verdicts, doubts, footer.
 
 
 BUSY = Doubt("busy", "Busy machine: CPU pressure 62 %. Absolute times are unreliable. The ratios are still valid.")

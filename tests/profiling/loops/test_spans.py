@@ -104,18 +104,12 @@ def test_what_a_loop_does_after_the_optimizer_belongs_to_the_step_that_was() -> 
     assert lengths.index(max(lengths)) == 2
 
 
-def test_without_input_a_step_begins_with_the_first_phase_after_the_optimizer() -> None:
+@pytest.mark.parametrize("first", [[(ZERO_GRAD, 2), (FORWARD, 10)], [(FORWARD, 10), (ZERO_GRAD, 2)]])
+def test_without_input_a_step_begins_with_the_first_phase_after_the_optimizer(first: list[tuple[int, int]]) -> None:
     told = Told()
     for _ in range(4):
-        told.does((ZERO_GRAD, 2), (FORWARD, 10), (BACKWARD, 30), (OPTIMIZER, 5, ONE)).waits(7)
-    assert [begin for begin, _ in told.steps] == begins(told, ZERO_GRAD)
-
-
-def test_gradients_that_are_cleared_before_backward_do_not_begin_a_step() -> None:
-    told = Told()
-    for _ in range(4):
-        told.does((FORWARD, 10), (ZERO_GRAD, 2), (BACKWARD, 30), (OPTIMIZER, 5, ONE))
-    assert [begin for begin, _ in told.steps] == begins(told, FORWARD)
+        told.does(*first, (BACKWARD, 30), (OPTIMIZER, 5, ONE)).waits(7)
+    assert [begin for begin, _ in told.steps] == begins(told, first[0][0])
 
 
 def test_accumulated_gradients_make_one_step_of_several_batches() -> None:
