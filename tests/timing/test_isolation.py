@@ -436,9 +436,8 @@ class Config:
 
 
 def run(bodies: dict[str, str], **names: Any) -> Comparison:
-    clock = FakeClock()
     ticking = {name: f"{body}\nclock.work({10 * (at + 1)})" for at, (name, body) in enumerate(bodies.items())}
-    return timed(clock, ticking, names={"torch": torch, **names}, min_run_time=0.01)
+    return timed(FakeClock(), ticking, names={"torch": torch, **names}, min_run_time=0.01)
 
 
 def shared(result: Comparison) -> list[str]:
@@ -667,9 +666,8 @@ def test_a_call_that_is_only_tried_may_fail() -> None:
 
 def test_checking_the_results_first_hides_nothing() -> None:
     names = functions(CLASS + "def work(): return Cfg.fast and None")
-    clock = FakeClock()
     bodies = {"a": "clock.work(10)\nwork()\n1", "b": "clock.work(20)\nCfg.fast = True\n1"}
-    assert shared(timed(clock, bodies, names=names, min_run_time=0.01, check=True)) == ["Cfg.fast"]
+    assert shared(timed(FakeClock(), bodies, names=names, min_run_time=0.01, check=True)) == ["Cfg.fast"]
 
 
 def test_looking_runs_no_code_of_the_users() -> None:

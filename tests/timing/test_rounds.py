@@ -298,33 +298,29 @@ def test_calls_that_become_slower_than_in_the_warm_up_have_their_rounds_all_the_
 
 
 def test_a_maximum_that_was_asked_for_ends_it_whatever_is_missing() -> None:
-    clock = FakeClock()
-    result = pair(clock, 600_000, 500_000, max_run_time=1.0)
+    result = pair(FakeClock(), 600_000, 500_000, max_run_time=1.0)
     assert result.frame["verdict"][1] == "undecided"
     assert result.voids[1].cause == "few-rounds"
     assert result.elapsed <= 2 * 1.0 + 2 * 1.1 + 1.1, "two maxima, first calls, the last round"
 
 
 def test_rounds_that_do_not_fit_into_thirty_seconds_are_not_waited_for() -> None:
-    clock = FakeClock()
-    result = pair(clock, 12_000_000, 12_500)
+    result = pair(FakeClock(), 12_000_000, 12_500)
     assert result.frame["verdict"][1] == "undecided"
     assert rounds_of(result) == [3, 3]
 
 
 def test_each_of_several_takes_part_until_it_can_be_judged() -> None:
-    clock = FakeClock()
     costs = {"slow": 500_000, "twin": 497_000, "half": 250_000, "fast": 50}
-    result = timed(clock, {name: f"clock.work({us})" for name, us in costs.items()}, min_run_time=0.2)
+    result = timed(FakeClock(), {name: f"clock.work({us})" for name, us in costs.items()}, min_run_time=0.2)
     need = rounds_for_an_interval("once", ALPHA / 3)
     assert rounds_of(result)[:3] == [need] * 3
     assert result.frame["verdict"].tolist() == ["baseline", "same", "faster", "faster"]
 
 
 def test_a_slow_one_takes_no_precision_from_a_fast_pair_beside_it() -> None:
-    clock = FakeClock()
     bodies = {"a": "clock.work(10)", "b": "clock.work(10.5)", "slow": "clock.work(250_000)"}
-    result = timed(clock, bodies, min_run_time=0.2)
+    result = timed(FakeClock(), bodies, min_run_time=0.2)
     assert result.frame["verdict"].tolist() == ["baseline", "slower", "slower"]
     assert rounds_of(result)[1] > rounds_of(result)[2]
     assert rounds_of(result)[2] <= rounds_for_an_interval("once", ALPHA / 2)
@@ -366,17 +362,15 @@ def test_until_goes_on_to_the_precision_of_the_ratio() -> None:
 
 
 def test_until_of_a_lone_statement_is_of_its_median() -> None:
-    clock = FakeClock()
-    result = timed(clock, {"": NOISY}, names={"dice": random.Random(1)}, min_run_time=0.01, until=0.01)
+    result = timed(FakeClock(), {"": NOISY}, names={"dice": random.Random(1)}, min_run_time=0.01, until=0.01)
     detail = result.details.iloc[0]
     assert detail["precision_high"] / detail["precision_low"] - 1 <= 0.01
     assert result.samples["wall"].sum() > 0.01
 
 
 def test_until_ends_at_a_maximum_that_was_given() -> None:
-    clock = FakeClock()
     result = timed(
-        clock, {"": NOISY}, names={"dice": random.Random(1)}, min_run_time=0.01, max_run_time=0.02, until=1e-6
+        FakeClock(), {"": NOISY}, names={"dice": random.Random(1)}, min_run_time=0.01, max_run_time=0.02, until=1e-6
     )
     assert result.elapsed == pytest.approx(0.02, rel=0.05)
 
