@@ -71,11 +71,8 @@ def test_a_string_over_several_lines_is_marked_on_each() -> None:
     assert [[meaning for *_, meaning in line] for line in spans] == [["s"], ["s"], ["s"]]
 
 
-def test_a_magic_line_stays_plain_and_the_rest_is_coloured() -> None:
+def test_a_magic_line_and_text_that_is_no_python_stay_plain_and_the_rest_is_coloured() -> None:
     assert coloured(["%%tprofile if", "return 1"]) == [(), ((0, 6, "k"),)]
-
-
-def test_text_that_is_no_python_stays_plain() -> None:
     assert coloured(["x = '''open", "still"]) == [(), ()]
 
 

@@ -149,16 +149,13 @@ def test_the_caches_are_emptied_by_writing_twice_the_largest_ones_size() -> None
     assert written[0] >= 2 * last_level_cache() - 8 >= 2 * (1 << 20) - 8
 
 
-def test_a_body_that_eats_all_memory_is_stopped_with_what_was_measured() -> None:
+def test_a_body_that_eats_all_memory_is_stopped_with_what_was_measured_and_not_for_what_others_use() -> None:
     readings = iter([(1 << 30, 8 << 30, 16 << 30), (12 << 30, 1 << 30, 16 << 30)])
     guard = MemoryGuard(lambda: next(readings))
     doubt = guard.check()
     assert doubt is not None
     assert doubt.kind == "memory"
     assert "keeps 11.0 GiB more" in str(doubt)
-
-
-def test_memory_that_others_use_stops_nothing() -> None:
     readings = iter([(1 << 30, 8 << 30, 16 << 30), (1 << 30, 1 << 30, 16 << 30)])
     assert MemoryGuard(lambda: next(readings)).check() is None
 

@@ -248,12 +248,9 @@ def test_nothing_is_written_to_the_callers_namespace() -> None:
     assert names == {"clock": clock}
 
 
-def test_annotations_mean_what_they_mean_in_the_callers_cell() -> None:
+def test_annotations_and_multi_line_strings_mean_what_they_mean_in_the_callers_cell() -> None:
     """This package's own ``from __future__ import annotations`` must not reach the timed code."""
     timed(FakeClock(), {"": "def f(x: int): pass\nassert f.__annotations__['x'] is int\nclock.work(10)"})
-
-
-def test_multi_line_strings_keep_their_text() -> None:
     timed(FakeClock(), {"": 's = """a\n  b"""\nassert s == "a\\n  b"\nclock.work(10)'})
 
 

@@ -319,8 +319,16 @@ def test_what_the_machine_did_or_is_no_rarity_is_not_called_so(
     assert texts(with_slow(pair(1e-6, 1e-6, blocks=100), at, clocks=clocks, seen=seen)) == []
 
 
-def test_a_sleep_is_known_by_the_wall_clock_of_a_quiet_machine() -> None:
-    assert len(texts(with_slow(pair(1e-6, 1e-6, blocks=100), [10, 80], clocks=("wall",)))) == 1
+@pytest.mark.parametrize(
+    ("at", "how"),
+    [
+        ([10, 80], {"clocks": ("wall",)}),  # a sleep, on a quiet machine
+        ([10, 80], {"seen": BUSY}),  # by processor time, beside other processes too
+        (range(0, 100, 3), {}),  # no rarity, but the median is of the others
+    ],
+)
+def test_what_takes_longer_by_itself_is_said(at: Sequence[int], how: dict[str, Any]) -> None:
+    assert len(texts(with_slow(pair(1e-6, 1e-6, blocks=100), at, **how))) == 1
 
 
 def test_a_sleep_is_known_on_a_busy_machine_where_threads_waited_far_less_than_it_took() -> None:
@@ -332,19 +340,11 @@ def test_a_sleep_is_known_on_a_busy_machine_where_threads_waited_far_less_than_i
     assert texts(with_slow(made, [10, 80], clocks=("wall",), seen=replace(seen, waiting=0.6))) == []
 
 
-def test_slow_calls_that_are_no_rarity_are_said_too_as_long_as_the_median_is_of_the_others() -> None:
-    assert len(texts(with_slow(pair(1e-6, 1e-6, blocks=100), range(0, 100, 3)))) == 1
-
-
 def test_the_means_are_said_in_the_direction_of_the_table() -> None:
     made = replace(with_slow(pair(1e-6, 0.5e-6, blocks=100), [10, 80]), baseline="mul")
     (said,) = texts(made)
     word = "fast" if "fast" in str(made.frame["verdict"].iloc[1]) else "long"
     assert f"times as {word} as `mul`" in said
-
-
-def test_processor_time_tells_it_beside_other_processes_too() -> None:
-    assert len(texts(with_slow(pair(1e-6, 1e-6, blocks=100), [10, 80], seen=BUSY))) == 1
 
 
 def test_threads_that_wait_for_each_other_take_processor_time_too() -> None:
