@@ -47,11 +47,8 @@ def test_zero_unknown_infinite_and_too_small_each_have_their_own_sign() -> None:
     assert units.number(6e-5, MS1) == "0.1"
 
 
-def test_a_sum_keeps_every_digit_that_its_column_has() -> None:
+def test_a_sum_keeps_every_digit_that_its_column_has_and_a_difference_carries_a_sign() -> None:
     assert units.number(2.5095, MS1, digits=None) == f"2{NARROW}509.5"
-
-
-def test_a_difference_carries_a_sign() -> None:
     assert units.number(5e-6, US, signed=True) == "+5.00"
     assert units.number(-5e-6, US, signed=True) == f"{MINUS}5.00"
 
@@ -108,6 +105,15 @@ def test_bytes_below_a_mebibyte_are_kibibytes_and_below_that_bytes() -> None:
         (0.99991, 1.00008, "0.9999 … 1.0001"),
         (0.0, math.inf, "0.00 … ∞"),
         (math.nan, math.nan, "–"),
+        (0.83, 0.996, "0.83 … 0.996"),  # an end reads as one only where it is
+        (1.002, 1.103, "1.002 … 1.10"),
+        (0.99996, 1.2, "1.00 … 1.20"),
+        (1, 1.2, "1.00 … 1.20"),
+        (0.04, 12.0, "0.040 … 12"),  # a small end is not rounded away
+        (0.06, 0.5, "0.060 … 0.50"),
+        (0.0013, 2.0, "0.0013 … 2.0"),
+        (1e-9, 3, "<0.001 … 3.0"),
+        (0.0004, 0.0006, "0.00040 … 0.00060"),
     ],
 )
 def test_an_interval_shows_its_ends_apart(low: float, high: float, text: str) -> None:
@@ -167,33 +173,6 @@ def test_per_cents_of_ten_times_and_more_are_one_word() -> None:
     assert units.percent(9.9) == "990"
     assert units.percent(270.32) == ">999"
     assert units.decimals_of(">999") == 0
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "text"),
-    [
-        (0.83, 0.996, "0.83 … 0.996"),
-        (1.002, 1.103, "1.002 … 1.10"),
-        (0.99996, 1.2, "1.00 … 1.20"),
-        (1, 1.2, "1.00 … 1.20"),
-    ],
-)
-def test_an_end_of_an_interval_reads_as_one_only_where_it_is(low: float, high: float, text: str) -> None:
-    assert units.interval(low, high) == text
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "shown"),
-    [
-        (0.04, 12.0, "0.040 … 12"),
-        (0.06, 0.5, "0.060 … 0.50"),
-        (0.0013, 2.0, "0.0013 … 2.0"),
-        (1e-9, 3, "<0.001 … 3.0"),
-        (0.0004, 0.0006, "0.00040 … 0.00060"),
-    ],
-)
-def test_a_small_end_of_an_interval_is_not_rounded_away(low: float, high: float, shown: str) -> None:
-    assert units.interval(low, high) == shown
 
 
 SIZES = [base * 10.0**power for power in range(-3, 4) for base in (1.0, 1.04, 1.96, 3.3, 5.0, 9.49, 9.96)]
