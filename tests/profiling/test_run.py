@@ -191,13 +191,10 @@ def test_a_body_that_awaits_is_refused_where_no_event_loop_runs() -> None:
         run("import asyncio\nawait asyncio.sleep(0)")
 
 
-def test_an_async_body_has_no_line_that_is_not_there() -> None:
+def test_an_async_body_has_no_line_that_is_not_there_and_returns_its_trailing_value() -> None:
     body = compile_body(Body("import asyncio\nawait asyncio.sleep(0)\nx = 1", CELL))
     outcome = awaited(profile_body_async(body, Asked()))
     assert outcome.profile.lines["line"].dropna().tolist() == [1, 2, 3]
-
-
-def test_an_async_body_returns_its_trailing_value() -> None:
     body = compile_body(Body("import asyncio\nawait asyncio.sleep(0, 5)", CELL))
     assert awaited(profile_body_async(body, Asked())).value == 5
 

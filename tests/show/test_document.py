@@ -49,12 +49,9 @@ def test_the_whole_source_is_one_region() -> None:
     assert regions(TEXT, {6}, whole=True) == [Region("", 1, 15)]
 
 
-def test_a_long_region_leaves_out_what_did_not_run_and_counts_it() -> None:
+def test_a_long_region_leaves_out_what_did_not_run_and_counts_it_and_a_short_one_is_shown_whole() -> None:
     shown = list(shown_lines(Region("f", 1, 100), {50}))
     assert shown == [1, (46, 2), 48, 49, 50, 51, 52, (48, 53)]
-
-
-def test_a_short_region_is_shown_whole() -> None:
     assert list(shown_lines(Region("f", 3, 6), {4})) == [3, 4, 5, 6]
 
 

@@ -361,14 +361,11 @@ def test_until_goes_on_to_the_precision_of_the_ratio() -> None:
     assert widths[0.01] < widths[0.05]
 
 
-def test_until_of_a_lone_statement_is_of_its_median() -> None:
+def test_until_of_a_lone_statement_is_of_its_median_and_ends_at_a_maximum_that_was_given() -> None:
     result = timed(FakeClock(), {"": NOISY}, names={"dice": random.Random(1)}, min_run_time=0.01, until=0.01)
     detail = result.details.iloc[0]
     assert detail["precision_high"] / detail["precision_low"] - 1 <= 0.01
     assert result.samples["wall"].sum() > 0.01
-
-
-def test_until_ends_at_a_maximum_that_was_given() -> None:
     result = timed(
         FakeClock(), {"": NOISY}, names={"dice": random.Random(1)}, min_run_time=0.01, max_run_time=0.02, until=1e-6
     )
