@@ -143,23 +143,17 @@ def test_amounts_in_sentences_carry_their_unit() -> None:
     assert units.bytes_text(100) == "100 B"
 
 
-def test_shares_are_written_without_false_zeros() -> None:
+def test_shares_are_written_without_false_zeros_and_counts_are_exact() -> None:
     assert [units.percent(s) for s in (0.016, 0.45, 0.0001, 0.0, None)] == ["1.6", "45", "<0.1", "·", "–"]
-
-
-def test_counts_are_exact() -> None:
     assert units.count(10008) == f"10{NARROW}008"
     assert units.count(0) == "·"
     assert units.count(math.nan) == "–"
 
 
-def test_padding_puts_decimal_points_under_each_other() -> None:
+def test_padding_puts_decimal_points_under_each_other_where_a_text_has_decimals() -> None:
     column = ["121", "14.2", "<0.1", "·", "–", "", f"1{NARROW}040", f"{MINUS}3.00"]
     padded = [text + units.padding(text, 2) for text in column]
     assert padded == ["121.00", "14.20", "<0.10", "·.00", "–", "", f"1{NARROW}040.00", f"{MINUS}3.00"]
-
-
-def test_a_range_or_a_word_has_no_decimals_to_align() -> None:
     assert units.decimals_of("0.597 … 0.601") is None
     assert units.padding("new", 2) == ""
 
