@@ -47,11 +47,8 @@ def test_zero_unknown_infinite_and_too_small_each_have_their_own_sign() -> None:
     assert units.number(6e-5, MS1) == "0.1"
 
 
-def test_a_sum_keeps_every_digit_that_its_column_has() -> None:
+def test_a_sum_keeps_every_digit_that_its_column_has_and_a_difference_carries_a_sign() -> None:
     assert units.number(2.5095, MS1, digits=None) == f"2{NARROW}509.5"
-
-
-def test_a_difference_carries_a_sign() -> None:
     assert units.number(5e-6, US, signed=True) == "+5.00"
     assert units.number(-5e-6, US, signed=True) == f"{MINUS}5.00"
 
@@ -108,6 +105,15 @@ def test_bytes_below_a_mebibyte_are_kibibytes_and_below_that_bytes() -> None:
         (0.99991, 1.00008, "0.9999 … 1.0001"),
         (0.0, math.inf, "0.00 … ∞"),
         (math.nan, math.nan, "–"),
+        (0.83, 0.996, "0.83 … 0.996"),  # an end reads as one only where it is
+        (1.002, 1.103, "1.002 … 1.10"),
+        (0.99996, 1.2, "1.00 … 1.20"),
+        (1, 1.2, "1.00 … 1.20"),
+        (0.04, 12.0, "0.040 … 12"),  # a small end is not rounded away
+        (0.06, 0.5, "0.060 … 0.50"),
+        (0.0013, 2.0, "0.0013 … 2.0"),
+        (1e-9, 3, "<0.001 … 3.0"),
+        (0.0004, 0.0006, "0.00040 … 0.00060"),
     ],
 )
 def test_an_interval_shows_its_ends_apart(low: float, high: float, text: str) -> None:
@@ -137,23 +143,17 @@ def test_amounts_in_sentences_carry_their_unit() -> None:
     assert units.bytes_text(100) == "100 B"
 
 
-def test_shares_are_written_without_false_zeros() -> None:
+def test_shares_are_written_without_false_zeros_and_counts_are_exact() -> None:
     assert [units.percent(s) for s in (0.016, 0.45, 0.0001, 0.0, None)] == ["1.6", "45", "<0.1", "·", "–"]
-
-
-def test_counts_are_exact() -> None:
     assert units.count(10008) == f"10{NARROW}008"
     assert units.count(0) == "·"
     assert units.count(math.nan) == "–"
 
 
-def test_padding_puts_decimal_points_under_each_other() -> None:
+def test_padding_puts_decimal_points_under_each_other_where_a_text_has_decimals() -> None:
     column = ["121", "14.2", "<0.1", "·", "–", "", f"1{NARROW}040", f"{MINUS}3.00"]
     padded = [text + units.padding(text, 2) for text in column]
     assert padded == ["121.00", "14.20", "<0.10", "·.00", "–", "", f"1{NARROW}040.00", f"{MINUS}3.00"]
-
-
-def test_a_range_or_a_word_has_no_decimals_to_align() -> None:
     assert units.decimals_of("0.597 … 0.601") is None
     assert units.padding("new", 2) == ""
 
@@ -167,33 +167,6 @@ def test_per_cents_of_ten_times_and_more_are_one_word() -> None:
     assert units.percent(9.9) == "990"
     assert units.percent(270.32) == ">999"
     assert units.decimals_of(">999") == 0
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "text"),
-    [
-        (0.83, 0.996, "0.83 … 0.996"),
-        (1.002, 1.103, "1.002 … 1.10"),
-        (0.99996, 1.2, "1.00 … 1.20"),
-        (1, 1.2, "1.00 … 1.20"),
-    ],
-)
-def test_an_end_of_an_interval_reads_as_one_only_where_it_is(low: float, high: float, text: str) -> None:
-    assert units.interval(low, high) == text
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "shown"),
-    [
-        (0.04, 12.0, "0.040 … 12"),
-        (0.06, 0.5, "0.060 … 0.50"),
-        (0.0013, 2.0, "0.0013 … 2.0"),
-        (1e-9, 3, "<0.001 … 3.0"),
-        (0.0004, 0.0006, "0.00040 … 0.00060"),
-    ],
-)
-def test_a_small_end_of_an_interval_is_not_rounded_away(low: float, high: float, shown: str) -> None:
-    assert units.interval(low, high) == shown
 
 
 SIZES = [base * 10.0**power for power in range(-3, 4) for base in (1.0, 1.04, 1.96, 3.3, 5.0, 9.49, 9.96)]

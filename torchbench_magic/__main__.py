@@ -121,15 +121,12 @@ def _without_torch() -> str:
 
 
 def demo(notebook: Path | None = None, output: Path | None = None) -> Path:
-    """Run a notebook, print what its cells show, and write it as html.
+    """Run a notebook, print what its cells show, and write it as html: that file.
 
     Args:
         notebook: the file to run; None is the quickstart.
         output: the folder to write to; None is ``output`` beside the notebook of a checkout, else the working
             directory.
-
-    Returns:
-        The html file.
 
     Raises:
         CellFailed: a cell raised. What ran before it is printed.
@@ -216,7 +213,6 @@ def _heading(cell: NotebookNode) -> list[str]:
 
 
 def _texts(cell: NotebookNode) -> Iterator[str]:
-    """What a code cell shows, as text."""
     for output in cell.outputs:
         if output.output_type == "stream":
             yield output.text.rstrip()

@@ -21,7 +21,6 @@ from torchbench_magic.errors import TraceError
 from .planted import BASE, MS, arrivals, document, event, of_rank, write
 
 # ==== load ranks ======================================================================================================
-# Traces of ranks, recorded and planted: who is named, clocks, merging, and files that are not as they should be.
 
 
 TRACES = Path(__file__).parent / "traces"

@@ -184,8 +184,10 @@ def test_where_all_measure_the_same_engines_of_a_host_take_turns() -> None:
     assert numbers(made.due()) == [(1, 1)]
 
 
-def test_the_work_that_an_engine_died_over_is_left_over_and_another_of_its_host_does_the_rest() -> None:
-    made = queues({0: "a", 1: "a"}, 2)
+@pytest.mark.parametrize(
+    "made", [queues({0: "a", 1: "a"}, 2), HostQueues({0: "a", 1: "a"}, [Share(0, 0), Share(1, 1)])]
+)
+def test_the_work_that_an_engine_died_over_is_left_over_and_another_of_its_host_does_the_rest(made: HostQueues) -> None:
     made.due()
     made.lose(0)
     assert [job.number for job in made.left_over] == [0]
@@ -207,11 +209,3 @@ def test_without_an_engine_all_that_waits_is_left_over() -> None:
     assert made.due() == []
     assert not made.is_open
     assert [job.number for job in made.left_over] == [0, 1, 2]
-
-
-def test_what_one_engine_alone_may_do_is_left_over_when_it_dies() -> None:
-    made = HostQueues({0: "a", 1: "a"}, [Share(0, 0), Share(1, 1)])
-    made.due()
-    made.lose(0)
-    assert [job.number for job in made.left_over] == [0]
-    assert numbers(made.due()) == [(1, 1)]

@@ -157,12 +157,9 @@ def test_one_process_serves_all_counts_of_a_kernel() -> None:
 # ---- refusals ------------------------------------------------------------------------------------------------------
 
 
-def test_less_than_one_repeat_is_refused_with_torchs_words() -> None:
+def test_less_than_one_repeat_and_a_replaced_torch_are_refused_with_torchs_words() -> None:
     with pytest.raises(ValueError, match="`repeats` must be >= 1"):
         Timer("pass").collect_callgrind(repeats=0)
-
-
-def test_a_replaced_torch_is_refused_with_torchs_words() -> None:
     with pytest.raises(ValueError, match="does not support mocking out `torch`"):
         Timer("pass", globals={"torch": 3}).collect_callgrind()
 

@@ -27,7 +27,6 @@ from torchbench_magic.timing.across_runs import join_comparisons
 from torchbench_magic.timing.comparison import Comparison
 
 # ==== counts ==========================================================================================================
-# Counts as torch's types, and the algebra of their difference.
 
 
 TORCH = "/lib/libtorch_cpu.so"

@@ -201,12 +201,6 @@ def starting_without_valgrind(monkeypatch: pytest.MonkeyPatch, first: str = "") 
     return Server()
 
 
-@is_here
-def test_a_valgrind_that_does_not_know_the_request_is_not_counted_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(NotStarted, match="did not start: not under valgrind"):
-        starting_without_valgrind(monkeypatch).start()
-
-
 REFUSED = """
 import mmap
 def refuse(*of, **given):
@@ -216,9 +210,12 @@ mmap.mmap = refuse
 
 
 @is_here
-def test_where_pages_cannot_be_executed_that_is_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(NotStarted, match=r"did not start: .*no memory that is writable and executable"):
-        starting_without_valgrind(monkeypatch, REFUSED).start()
+@pytest.mark.parametrize(
+    ("first", "said"), [("", "not under valgrind"), (REFUSED, ".*no memory that is writable and executable")]
+)
+def test_why_it_cannot_count_is_said(monkeypatch: pytest.MonkeyPatch, first: str, said: str) -> None:
+    with pytest.raises(NotStarted, match=f"did not start: {said}"):
+        starting_without_valgrind(monkeypatch, first).start()
 
 
 @is_here

@@ -30,6 +30,8 @@ from torchbench_magic.errors import CountError
 from torchbench_magic.process.send import pack_variables
 from torchbench_magic.process.send_modules import Loaded
 
+from .test_client import refused
+
 LOCAL = """
 import functools, threading, torch
 SCALE = 2
@@ -191,16 +193,6 @@ def test_an_optimizer_is_counted(server: Server) -> None:
     assert first > 0
     assert total(server, "opt.zero_grad()", names) == first
     assert total(server, "opt.step()", names) > 0
-
-
-def refused(value: Any) -> str:
-    """What is said of a variable ``v`` that cannot travel: one line."""
-    with pytest.raises(CountError) as caught:
-        pack_variables(["v"], {"v": value})
-    said = str(caught.value)
-    assert "\n" not in said
-    assert said.startswith("`v` (")
-    return said
 
 
 @pytest.mark.slow

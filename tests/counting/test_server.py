@@ -11,8 +11,6 @@ import subprocess
 import sys
 import sysconfig
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,8 @@ from torchbench_magic.counting import lease as leases
 from torchbench_magic.counting.client import CodeFailed, Server
 from torchbench_magic.counting.count import Job, count_instructions
 from torchbench_magic.errors import BodyError, CountError
+
+from .test_lease import wait_until
 
 pytestmark = pytest.mark.valgrind
 
@@ -57,11 +57,6 @@ def names() -> dict[str, Any]:
     made: dict[str, Any] = {"__name__": "__main__"}
     exec(NOTEBOOK, made)
     return made
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    while not holds():
-        time.sleep(0.02)
 
 
 def total(server: Server, text: str, names: dict[str, Any], number: int = 20, **more: Any) -> int:

@@ -58,13 +58,9 @@ def test_compiling_says_how_much_of_the_run_and_of_which_function() -> None:
     assert "Run the cell again" in found["compiling"].cures[0].text
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.01])
-def test_little_compiling_is_not_worth_a_word(seconds: float) -> None:
-    assert said(compiled(row("0/0", 2, seconds))) == {}
-
-
-def test_a_run_that_compiles_nothing_is_silent() -> None:
-    assert said(compiled()) == {}
+@pytest.mark.parametrize("rows", [(), (row("0/0", 2, 0.0),), (row("0/0", 2, 0.01),)])
+def test_no_or_little_compiling_is_not_worth_a_word(rows: tuple[tuple[Any, ...], ...]) -> None:
+    assert said(compiled(*rows)) == {}
 
 
 CHANGES = (

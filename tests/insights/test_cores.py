@@ -55,11 +55,8 @@ def test_workers_and_pools_are_told_from_torchs_own_threads() -> None:
     assert "ThreadPoolExecutor(4)" in pool.cures[1].text
 
 
-def test_others_are_named_beside_it() -> None:
+def test_others_are_named_beside_it_and_where_they_had_the_cores_nothing_is_said_of_the_code() -> None:
     assert "other processes used 2.0 meanwhile" in only(profile_of("oversubscribed", ext=2.0)).text
-
-
-def test_where_others_had_the_cores_nothing_is_said_of_the_code() -> None:
     found = only(profile_of("contended", ext=2.0))
     assert found.kind == "contended"
     assert "%tdoctor" in found.cures[0].text

@@ -584,13 +584,10 @@ def stored(profile: Profile, file: Path) -> Profile:
     return again
 
 
-def test_a_stored_profile_has_its_insights_again(tmp_path: Path) -> None:
+def test_a_stored_profile_and_a_trace_that_was_exported_have_their_insights_again(tmp_path: Path) -> None:
     profile = recorded(SLOW[2])
     assert profile.insights
     assert facts(stored(profile, tmp_path / "runs.sqlite").insights) == facts(profile.insights)
-
-
-def test_a_trace_that_was_exported_has_them_again(tmp_path: Path) -> None:
     profile = recorded(SLOW[5])
     profile.export_trace(tmp_path / "trace.json")
     assert profile.insights

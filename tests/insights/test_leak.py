@@ -18,7 +18,6 @@ from torchbench_magic.result_base import Doubt, Insight
 from torchbench_magic.storage.store import load, save
 
 # ==== kept on purpose =================================================================================================
-# What the text of the code says of a container that grows.
 
 
 LOOP = "for i in range(9):\n    kept.append(i)\n"

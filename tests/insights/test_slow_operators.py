@@ -256,21 +256,17 @@ def test_page_faults_of_what_is_not_written_any_more_are_saved_too() -> None:
     assert told.seconds == pytest.approx(10 * (0.006 + 0.002 + 0.004))
 
 
-def test_what_fits_into_the_second_cache_is_no_run() -> None:
-    rows = chain(written=0.5 * MIB)
-    assert memory_bound_run(in_time(rows, made(rows))) == []
-
-
-def test_an_op_that_does_not_take_what_the_one_before_made_ends_the_run() -> None:
-    rows = chain(output="[1, 2, 3]")
-    assert memory_bound_run(in_time(rows, made(rows))) == []
-
-
-def test_a_lone_op_and_ops_that_compute_are_no_run() -> None:
-    lone = chain()[2:]
-    assert memory_bound_run(in_time(lone, made(lone))) == []
-    computing = chain(kind="compute", side="compute")
-    assert memory_bound_run(in_time(computing, made(computing))) == []
+@pytest.mark.parametrize(
+    ("rows", "times"),
+    [
+        (chain(written=0.5 * MIB), 10),  # it fits into the second cache
+        (chain(output="[1, 2, 3]"), 10),  # no op takes what the one before made
+        (chain(kind="compute", side="compute"), 10),
+        *[(chain()[2:], times) for times in (10, 50)],  # one op, in a loop too
+    ],
+)
+def test_what_memory_does_not_bound_from_op_to_op_is_no_run(rows: list[OpEfficiency], times: int) -> None:
+    assert memory_bound_run(in_time(rows, made(rows), times)) == []
 
 
 @pytest.mark.parametrize(
@@ -293,11 +289,6 @@ def test_lines_are_joined_by_the_name_that_one_makes_and_the_other_reads(first: 
     text = f"%%tprofile --efficiency\nfor i in range(10):\n    {first}\n    {second}"
     profile = replace(profile, sources={SOURCE: replace(source, text=text)})
     assert bool(memory_bound_run(in_time(rows, profile))) is told
-
-
-def test_one_op_in_a_loop_is_no_run_of_its_own() -> None:
-    lone = chain()[2:]
-    assert memory_bound_run(in_time(lone, made(lone), times=50)) == []
 
 
 def test_without_an_order_in_time_nothing_is_said() -> None:

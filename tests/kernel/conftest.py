@@ -128,6 +128,12 @@ def environment_of(folder: Path, *, startup: bool = False, quiet: bool = True) -
 
 
 @pytest.fixture(scope="module")
+def fresh_kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
+    """With the startup file alone: neither torch nor the extension is loaded."""
+    return start_kernel(startup=True)
+
+
+@pytest.fixture(scope="module")
 def start_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Kernel]]:
     """Starts kernels and runs cells in them; with ``startup`` they have the startup file, otherwise the extension is
     loaded."""

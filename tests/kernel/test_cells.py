@@ -222,12 +222,6 @@ def test_display_modes(kernel: Kernel) -> None:
     kernel.run("%config TorchBench.display = 'auto'")
 
 
-@pytest.fixture(scope="module")
-def fresh_kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
-    """A kernel that has the startup file and has run nothing."""
-    return start_kernel(startup=True)
-
-
 @pytest.mark.slow
 def test_the_startup_file_serves_a_notebook_without_load_ext(fresh_kernel: Kernel) -> None:
     kernel = fresh_kernel

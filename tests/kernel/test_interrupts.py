@@ -180,22 +180,16 @@ FIRST = (
 )
 
 
-@pytest.fixture(scope="module")
-def fresh(start_kernel: Callable[..., Kernel]) -> Kernel:
-    """A kernel in which neither torch nor the extension is loaded."""
-    return start_kernel(startup=True)
-
-
 @pytest.mark.slow
-def test_an_interrupt_in_the_first_imports_leaves_a_kernel_in_which_the_next_cell_works(fresh: Kernel) -> None:
-    assert not fresh.run(FIRST).error
+def test_an_interrupt_in_the_first_imports_leaves_a_kernel_in_which_the_next_cell_works(fresh_kernel: Kernel) -> None:
+    assert not fresh_kernel.run(FIRST).error
     cell = "%%tprofile\nimport torch\nprint(torch.ones(3).sum())"
     for moment in (0.15, 0.6):
-        assert not fresh.run(f"interrupt_at({moment})").error
-        ran = fresh.run(cell)
+        assert not fresh_kernel.run(f"interrupt_at({moment})").error
+        ran = fresh_kernel.run(cell)
         assert "torchbench_magic" not in ran.error
         assert not ran.error or "KeyboardInterrupt" in ran.error
-    ran = fresh.run(cell)
+    ran = fresh_kernel.run(cell)
     assert not ran.error
     assert "aten::sum" in ran.text() or "In[" in ran.text()
     assert ran.stdout == "tensor(3.)\n"

@@ -35,7 +35,6 @@ from torchbench_magic.timing.task import Task
 from torchbench_magic.timing.view import document
 
 # ==== trying ==========================================================================================================
-# ``--try``: which levers apply, what they do to a copy of the names, and whether the result stays the same.
 
 
 TRAINING = """
@@ -54,6 +53,9 @@ def step():
 """
 
 
+WEIGHT = "w = torch.ones(3, requires_grad=True)"
+
+
 def tried(body: str, *levers: str, setup: str = "", **plan: Any) -> Comparison:
     """The body under the levers; where it does ``clock.work`` by a clock that nothing else moves."""
     names: dict[str, Any] = {"torch": torch, "nn": nn, "__name__": "__main__"}
@@ -64,8 +66,7 @@ def tried(body: str, *levers: str, setup: str = "", **plan: Any) -> Comparison:
 def in_names(
     names: dict[str, Any], body: str, *levers: str, is_fake: bool = False, progress: Any = None, **plan: Any
 ) -> Comparison:
-    clock = FakeClock()
-    names.setdefault("clock", clock)
+    names.setdefault("clock", FakeClock())
     given = {"threads": (1,), "seed": 0, "number": 1, "repeat": 9, **plan}
     clocks = names["clock"].clocks if is_fake else Clocks()
     task = Task({"s": Body(body, "<s>")}, namespace=names, plan=Plan(levers=levers, **given), clocks=clocks)
@@ -144,8 +145,7 @@ def test_grad_modes_are_entered_once_a_block_and_autocast_in_each_call(monkeypat
 
 
 def test_a_lever_that_halves_the_time_with_an_equal_result_is_recommended() -> None:
-    setup = "w = torch.ones(3, requires_grad=True)"
-    result = tried("clock.work(10_000 if torch.is_grad_enabled() else 5_000)\nw * 2", "no_grad", setup=setup)
+    result = tried("clock.work(10_000 if torch.is_grad_enabled() else 5_000)\nw * 2", "no_grad", setup=WEIGHT)
     assert result.frame["description"].tolist() == ["as it is", "no_grad"]
     assert row(result, "no_grad")["ratio"] == pytest.approx(0.5)
     assert row(result, "no_grad")[["verdict", "result"]].tolist() == ["faster", "equal"]
@@ -155,27 +155,21 @@ def test_a_lever_that_halves_the_time_with_an_equal_result_is_recommended() -> N
     assert "with the same result" in " ".join(repr(result).split())
 
 
-def test_a_lever_of_slow_code_has_the_rounds_that_its_verdict_needs() -> None:
-    setup = "w = torch.ones(3, requires_grad=True)"
+def test_a_lever_of_slow_code_has_the_rounds_that_its_verdict_needs_or_ends_in_good_time() -> None:
     body = "clock.work(900_000 if torch.is_grad_enabled() else {})\nw * 2"
     for under, rounds in ((500_000, 6), (9_000, 5)):
-        result = tried(body.format(under), "no_grad", setup=setup, number=None, repeat=None, min_run_time=0.2)
+        result = tried(body.format(under), "no_grad", setup=WEIGHT, number=None, repeat=None, min_run_time=0.2)
         assert row(result, "no_grad")["verdict"] == "faster"
         assert result.frame["samples"].tolist() == [rounds, rounds]
-
-
-def test_levers_of_code_too_slow_for_a_verdict_end_in_good_time() -> None:
-    setup = "w = torch.ones(3, requires_grad=True)"
     body = "clock.work(11e6 if torch.is_grad_enabled() else 10e6)\nw * 2"
-    result = tried(body, "no_grad", setup=setup, number=None, repeat=None, min_run_time=0.2)
+    result = tried(body, "no_grad", setup=WEIGHT, number=None, repeat=None, min_run_time=0.2)
     assert row(result, "no_grad")["verdict"] == "undecided"
     assert result.frame["samples"].tolist() == [1, 1]
 
 
 def test_a_lever_whose_result_differs_is_never_recommended_however_fast() -> None:
-    setup = "w = torch.ones(3, requires_grad=True)"
     body = "clock.work(10_000 if torch.is_grad_enabled() else 1_000)\nw * (2 if torch.is_grad_enabled() else 2.5)"
-    result = tried(body, "no_grad", setup=setup)
+    result = tried(body, "no_grad", setup=WEIGHT)
     assert row(result, "no_grad")[["verdict", "result"]].tolist() == ["faster", "differs"]
     assert row(result, "no_grad")["max_difference"] == pytest.approx(0.5)
     assert recommended(result) == []
@@ -184,9 +178,8 @@ def test_a_lever_whose_result_differs_is_never_recommended_however_fast() -> Non
 
 
 def test_what_a_variable_was_bound_to_is_compared_where_there_is_no_last_expression() -> None:
-    setup = "w = torch.ones(3, requires_grad=True)"
-    same = tried("y = w * 2", "no_grad", setup=setup)
-    other = tried("y = w * (2 if torch.is_grad_enabled() else 3)", "no_grad", setup=setup)
+    same = tried("y = w * 2", "no_grad", setup=WEIGHT)
+    other = tried("y = w * (2 if torch.is_grad_enabled() else 3)", "no_grad", setup=WEIGHT)
     assert [row(one, "no_grad")["result"] for one in (same, other)] == ["equal", "differs"]
 
 
@@ -481,7 +474,7 @@ def test_two_alternatives_a_sweep_and_several_thread_counts_are_refused() -> Non
 
 
 def test_a_stored_trial_is_read_back(tmp_path: Path) -> None:
-    result = tried("w * 2", "no_grad", setup="w = torch.ones(3, requires_grad=True)")
+    result = tried("w * 2", "no_grad", setup=WEIGHT)
     result.save(tmp_path / "runs.sqlite")
     again = load(tmp_path / "runs.sqlite")[-1]
     assert repr(again.subjects[1].trial) == repr(result.subjects[1].trial)

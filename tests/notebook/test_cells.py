@@ -15,7 +15,6 @@ from torchbench_magic.notebook import cells
 from torchbench_magic.notebook.cells import Book, Place, aligned_text, line_map
 
 # ==== cells ===========================================================================================================
-# Which text is "this cell", and on which line of it a magic stands.
 
 
 class Probe:
@@ -55,16 +54,20 @@ def run(shell: InteractiveShell, *cells: str) -> None:
         shell.run_cell(cell, store_history=True).raise_error()
 
 
-def test_a_cell_magic_stands_on_its_first_line(shell: InteractiveShell, probe: Probe) -> None:
-    cell = "%%probe -t 1\nx = 1\ny = 2"
-    run(shell, cell)
-    assert probe.seen() == [(cell, 1, 1)]
-
-
-def test_leading_blank_lines_count(shell: InteractiveShell, probe: Probe) -> None:
-    cell = "\n\n%%probe\nx = 1\n"
+@pytest.mark.parametrize(
+    ("cell", "line"),
+    [
+        ("%%probe -t 1\nx = 1\ny = 2", 1),
+        ("\n\n%%probe\nx = 1\n", 3),
+        ("%%capture out\n%%probe\nx = 1\n", 2),
+        ("%%capture\nx = 1\n%probe f(x)\n", 3),
+    ],
+)
+def test_a_magic_stands_on_its_line_of_the_visible_cell(
+    shell: InteractiveShell, probe: Probe, cell: str, line: int
+) -> None:
     run(shell, "1", cell)
-    assert probe.seen() == [(cell, 3, 2)]
+    assert probe.seen() == [(cell, line, 2)]
 
 
 def test_a_line_magic_stands_on_its_line(shell: InteractiveShell, probe: Probe) -> None:
@@ -118,12 +121,6 @@ def test_a_line_that_happens_to_read_like_the_body_is_not_claimed(shell: Interac
     assert [(p.file, p.number) for p in probe.places] == [("<probe-1>", None)]
 
 
-def test_under_capture_the_visible_cell_is_the_outer_one(shell: InteractiveShell, probe: Probe) -> None:
-    cell = "%%capture out\n%%probe\nx = 1\n"
-    run(shell, cell)
-    assert probe.seen() == [(cell, 2, 1)]
-
-
 def shown_of(book: Book, function: Any) -> tuple[str, int, int | None]:
     """(text of its cell, visible line of its ``def``, n of In[n])"""
     code = function.__code__
@@ -139,12 +136,6 @@ CAPTURED = "\n%%capture\ndef f():\n    return 1\n"
 def test_what_a_captured_cell_defines_stands_in_that_cell(shell: InteractiveShell, book: Book, cell: str) -> None:
     run(shell, "1", cell, "2")
     assert shown_of(book, shell.user_ns["f"]) == (cell, 3, 2)
-
-
-def test_a_line_magic_of_a_captured_cell_stands_in_that_cell(shell: InteractiveShell, probe: Probe) -> None:
-    cell = "%%capture\nx = 1\n%probe f(x)\n"
-    run(shell, "1", cell)
-    assert probe.seen() == [(cell, 3, 2)]
 
 
 def test_text_that_a_cell_runs_has_the_number_of_the_cell(shell: InteractiveShell, book: Book) -> None:

@@ -15,7 +15,6 @@ from IPython.core.interactiveshell import InteractiveShell
 from torchbench_magic.notebook import startup
 
 # ==== loading =========================================================================================================
-# Loading, unloading, reloading, and the startup file.
 
 
 ROOT = Path(__file__).parents[2]

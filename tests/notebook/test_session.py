@@ -103,13 +103,16 @@ def test_what_was_interrupted_is_not_stored_and_that_is_said_even_where_nothing_
     assert [result.partial for result in load("runs.sqlite")] == [True]
 
 
-def test_an_interrupt_while_instructions_are_counted_is_told_as_that(
-    shell: Any, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def counting_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*args: object, **more: object) -> object:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(counted_alternatives, "count_instructions", stopped)
+
+
+@pytest.mark.usefixtures("counting_is_stopped")
+def test_an_interrupt_while_instructions_are_counted_is_told_as_that(shell: Any, run: Run) -> None:
     shown = " ".join(run(shell, f"%%timer {QUICK} --callgrind\n# --- a\nx + 1\n# --- b\nx + 2").split())
     said = "Interrupted while counting instructions: times are complete, the count of `a` and `b` is missing"
     assert said.replace("`", "") in shown.replace("`", "").replace("“", "").replace("”", "")
@@ -118,13 +121,8 @@ def test_an_interrupt_while_instructions_are_counted_is_told_as_that(
     assert not shell.user_ns["_timer"].partial
 
 
-def test_an_interrupt_while_a_later_point_is_counted_leaves_the_rest_partial(
-    shell: Any, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stopped(*args: object, **more: object) -> object:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(counted_alternatives, "count_instructions", stopped)
+@pytest.mark.usefixtures("counting_is_stopped")
+def test_an_interrupt_while_a_later_point_is_counted_leaves_the_rest_partial(shell: Any, run: Run) -> None:
     shown = " ".join(run(shell, f"%%timer {QUICK} --callgrind --sweep n=[1,2]\nx + n").split())
     assert "Partial: interrupted" in shown
     assert "at point 1 of 2" in shown

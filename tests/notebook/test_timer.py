@@ -26,7 +26,6 @@ from torchbench_magic.timing.equality import Numbers
 from torchbench_magic.timing.plan import Plan, tolerances_asked
 
 # ==== results and errors ==============================================================================================
-# ``%timer`` and ``%%timer`` in a shell, with the real core.
 
 
 Run = Callable[..., str]

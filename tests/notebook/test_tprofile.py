@@ -17,7 +17,6 @@ from torchbench_magic import Comparison, Profile, ProfileDiff, load, load_trace
 from torchbench_magic.notebook import tprofile
 
 # ==== results and errors ==============================================================================================
-# ``%tprofile`` and ``%%tprofile`` in a shell, with the real core.
 
 
 Run = Callable[..., str]

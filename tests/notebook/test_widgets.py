@@ -59,11 +59,8 @@ def test_choosing_a_baseline_rebases_the_same_samples() -> None:
     assert [row[-1] for row in shown(widget)] == ["slower", "baseline"] * 2
 
 
-def test_the_baseline_that_was_asked_for_is_chosen_at_first() -> None:
+def test_the_baseline_that_was_asked_for_is_chosen_at_first_and_a_lone_statement_has_none() -> None:
     assert comparison_of(baseline="mul_sum").explore().baseline.value == "mul_sum"
-
-
-def test_a_lone_statement_has_no_baseline_to_choose() -> None:
     assert comparison_of([(None, 1, (1e-3,))], [None]).explore().baseline.disabled
 
 

@@ -41,16 +41,20 @@ def use(monkeypatch: pytest.MonkeyPatch, fake: FakeTorch) -> FakeTorch:
     return fake
 
 
-def test_all_devices_that_have_a_context_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = use(monkeypatch, FakeTorch("cuda"))
+@pytest.mark.parametrize(
+    ("fake", "waited"),
+    [
+        (FakeTorch("cuda"), [1, 0]),
+        (FakeTorch("cuda", contexts=(1,)), [1]),
+        (FakeTorch("xpu", cuda=SimpleNamespace(is_initialized=lambda: False)), [1, 0]),
+    ],
+)
+def test_all_devices_that_have_a_context_are_waited_for(
+    fake: FakeTorch, waited: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, fake)
     assert wait_for_devices()
-    assert fake.waited == [1, 0]
-
-
-def test_one_without_a_context_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = use(monkeypatch, FakeTorch("cuda", contexts=(1,)))
-    assert wait_for_devices()
-    assert fake.waited == [1]
+    assert fake.waited == waited
 
 
 @pytest.mark.parametrize("kind", ["cuda", "xpu", "mps", None])
@@ -60,13 +64,6 @@ def test_nothing_is_woken_where_the_code_has_used_none(kind: str | None, monkeyp
     assert not wait_for_devices()
     assert fake.waited == []
     assert "current" not in fake.asked
-
-
-def test_another_kind_of_device_is_waited_for_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    no_cuda = SimpleNamespace(is_initialized=lambda: False)
-    fake = use(monkeypatch, FakeTorch("xpu", cuda=no_cuda))
-    assert wait_for_devices()
-    assert fake.waited == [1, 0]
 
 
 def test_a_capture_is_left_alone_and_a_device_that_failed_raises_in_the_codes_own_call(

@@ -140,7 +140,6 @@ def test_an_unreadable_file_is_no_error(tmp_path: Path) -> None:
 
 
 # ==== libraries and clock =============================================================================================
-# Loaded libraries and what steers the clock, from trees of files and of this process.
 
 
 CPUS = "/sys/devices/system/cpu"

@@ -65,13 +65,10 @@ def in_turns(lengths: Iterator[float]) -> tuple[Probe, int]:
     return probe, len(probe.rates)
 
 
-def test_the_peak_is_the_best_round_and_rounds_end_once_three_agree() -> None:
+def test_the_peak_is_the_best_round_and_rounds_end_once_three_agree_also_after_a_slow_second() -> None:
     probe, rounds = in_turns(of_rounds(0.04, 0.04, 0.0300, 0.0301, 0.0302))
     assert probe.peak == pytest.approx(100.0)
     assert rounds == 5
-
-
-def test_a_slow_second_is_outlasted() -> None:
     probe, rounds = in_turns(of_rounds(*[0.05 * 1.02**-n for n in range(6)], 0.0300))
     assert probe.peak == pytest.approx(100.0)
     assert rounds == 9, "three that agree, after six of a slow time"

@@ -27,7 +27,6 @@ from torchbench_magic.profiling.view import compilations_table, document
 pytestmark = pytest.mark.usefixtures("compiled_anew")
 
 # ==== compilations ====================================================================================================
-# What torch.compile did stands in a profile: on which lines, why, how long; nothing where it did nothing.
 
 
 BROKEN = """%%tprofile

@@ -73,13 +73,10 @@ def test_lines_of_edited_code_are_joined_by_their_text() -> None:
     assert diff.lines.set_index("line").loc[5, "time_delta"] == pytest.approx(-0.2)
 
 
-def test_a_line_that_was_edited_is_the_same_line() -> None:
+def test_a_line_that_was_edited_is_the_same_line_and_one_replaced_by_another_is_gone_and_new() -> None:
     after = BEFORE.replace("x @ w", "x @ w.half()")
     diff = ProfileDiff(profiled(BEFORE, TIMES), profiled(after, TIMES, source_id="b"))
     assert joined(diff) == [(2, 2, "edited"), (3, 3, "text"), (4, 4, "text")]
-
-
-def test_a_line_replaced_by_another_is_gone_and_new() -> None:
     after = BEFORE.replace("h = h.relu()", "torch.nn.functional.gelu_(h)")
     diff = ProfileDiff(profiled(BEFORE, TIMES), profiled(after, TIMES, source_id="b"))
     assert joined(diff) == [(2, 2, "text"), (None, 3, "new"), (4, 4, "text"), (3, None, "gone")]

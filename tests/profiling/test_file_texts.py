@@ -322,21 +322,17 @@ def test_a_name_that_is_no_module_and_no_path_is_refused_in_one_line(name: str) 
 # What a text says about its lines.
 
 
-def test_lines_of_a_statement_are_taken_together() -> None:
-    text = "x = f(\n  1,\n  2)\ny = 3\nif (x and\n    y):\n    pass\n"
-    assert read_statements(text).first == {1: 1, 2: 1, 3: 1, 5: 5, 6: 5}
-
-
-def test_a_magic_line_is_no_statement_and_counts_as_a_line() -> None:
-    assert read_statements("%%tprofile --memory\nx = f(\n  1)\n").first == {2: 2, 3: 2}
-
-
-def test_a_decorated_function_is_found_by_its_decorator() -> None:
-    assert read_statements("@a\n@b(\n 1)\ndef f(): pass\n").definition == {1: 4}
-
-
-def test_the_end_of_a_with_block_is_known() -> None:
-    assert read_statements("with a:\n    b\n    c\nd\n").with_end == {1: 3}
+@pytest.mark.parametrize(
+    ("text", "what", "lines"),
+    [
+        ("x = f(\n  1,\n  2)\ny = 3\nif (x and\n    y):\n    pass\n", "first", {1: 1, 2: 1, 3: 1, 5: 5, 6: 5}),
+        ("%%tprofile --memory\nx = f(\n  1)\n", "first", {2: 2, 3: 2}),
+        ("@a\n@b(\n 1)\ndef f(): pass\n", "definition", {1: 4}),
+        ("with a:\n    b\n    c\nd\n", "with_end", {1: 3}),
+    ],
+)
+def test_what_lines_of_a_text_belong_to_is_known(text: str, what: str, lines: dict[int, int]) -> None:
+    assert getattr(read_statements(text), what) == lines
 
 
 def test_the_first_text_that_parses_is_read() -> None:

@@ -111,16 +111,10 @@ def test_what_is_not_a_module_is_left_alone() -> None:
     assert Proxy.touched == 0
 
 
-def test_a_module_made_in_the_run_has_the_name_of_its_variable() -> None:
+def test_a_module_has_the_name_of_its_variable_also_of_one_that_is_new_or_gone_and_else_of_its_class() -> None:
     assert set(calls(code("net = nn.Sequential(nn.Identity()); net(torch.ones(2))"))) == {"net", "net.0"}
-
-
-def test_a_module_that_no_variable_holds_has_the_name_of_its_class() -> None:
     made = code("def f():\n    return Block()(torch.ones(1, 2, 4))\nf()", Block=Block)
     assert set(calls(made)) == {"Block", "Block.conv1"}
-
-
-def test_a_module_that_was_deleted_keeps_the_name_it_had() -> None:
     assert set(calls(code("net(torch.ones(2))\ndel net", net=nn.Identity()))) == {"net"}
 
 

@@ -26,7 +26,6 @@ from torchbench_magic.profiling.trace import Source
 from torchbench_magic.result_base import Doubt
 
 # ==== profile =========================================================================================================
-# The record of a profiled run: its columns, its rows, and that it can be built by hand.
 
 
 LINES = (
@@ -82,21 +81,15 @@ def test_a_column_of_texts_holds_none_where_there_is_no_text_whatever_else_it_ho
         assert column.tolist() == given
 
 
-def test_a_column_that_does_not_exist_is_refused() -> None:
+def test_a_column_that_does_not_exist_and_a_table_with_other_columns_are_refused() -> None:
     with pytest.raises(ValueError, match="no such column: allocatd"):
         frame_of(LINE_COLUMNS, {"allocatd": [1]})
-
-
-def test_a_table_with_other_columns_is_refused() -> None:
     with pytest.raises(ValueError, match=r"columns of \.lines"):
         made(lines=pd.DataFrame({"line": [1]}))
 
 
-def test_what_stands_on_no_line_is_known() -> None:
+def test_what_stands_on_no_line_is_known_and_without_lines_nothing_is_attributed() -> None:
     assert made().not_attributed == pytest.approx(0.01)
-
-
-def test_without_lines_nothing_is_attributed() -> None:
     assert made(lines=frame_of(LINE_COLUMNS, {})).not_attributed == 0.61
 
 

@@ -33,30 +33,16 @@ from torchbench_magic.profiling import kineto
 from torchbench_magic.profiling.recorder import RecordedRun
 from torchbench_magic.profiling.run import Asked, Outcome, profile_body, profile_body_async
 
-from .asking import asked
+from .memory.test_table import TRAINING
+from .profiling_text import CELL, profiled, row
 from .running import awaited
 
 # ==== profiler ========================================================================================================
-# One profiled run: what it measures, what it refuses, and that it leaves everything as it was.
-
-
-CELL = "<cell>"
 
 
 def run(text: str, namespace: dict[str, Any] | None = None, **options: Any) -> Outcome:
-    cell = CellText.of(text, CELL, 7)
-    linecache.cache[CELL] = (len(text), None, text.splitlines(True), CELL)
     names = {"torch": torch, "time": time, "threading": threading} if namespace is None else namespace
-    return profile_body(
-        compile_body(Body(text, CELL)),
-        asked(namespace=names, cells=lambda f: cell if f == CELL else None, **options),
-    )
-
-
-def row(outcome: Outcome, line: int, thread: int = 0) -> Any:
-    lines = outcome.profile.lines
-    (found,) = lines[(lines["line"] == line) & (lines["thread"] == thread)].to_dict("records")
-    return found
+    return profiled(text, names, **options)
 
 
 _BY_CHANCE = ("profiler-cost", "waits")
@@ -205,13 +191,10 @@ def test_a_body_that_awaits_is_refused_where_no_event_loop_runs() -> None:
         run("import asyncio\nawait asyncio.sleep(0)")
 
 
-def test_an_async_body_has_no_line_that_is_not_there() -> None:
+def test_an_async_body_has_no_line_that_is_not_there_and_returns_its_trailing_value() -> None:
     body = compile_body(Body("import asyncio\nawait asyncio.sleep(0)\nx = 1", CELL))
     outcome = awaited(profile_body_async(body, Asked()))
     assert outcome.profile.lines["line"].dropna().tolist() == [1, 2, 3]
-
-
-def test_an_async_body_returns_its_trailing_value() -> None:
     body = compile_body(Body("import asyncio\nawait asyncio.sleep(0, 5)", CELL))
     assert awaited(profile_body_async(body, Asked())).value == 5
 
@@ -302,16 +285,7 @@ def test_bytes_stand_on_the_line_and_the_op_that_took_them() -> None:
 
 
 def test_the_net_of_all_lines_is_torchs_own_total_and_the_peak_is_its_highest() -> None:
-    text = """net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
-optimizer = torch.optim.AdamW(net.parameters())
-x = torch.rand(128, 64)
-for _ in range(3):
-    loss = net(x).pow(2).mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
-    outcome = run(text, {"torch": torch}, memory=True)
+    outcome = run(TRAINING, {"torch": torch}, memory=True)
     lines, memory = outcome.profile.lines, outcome.profile.memory
     assert (lines["net"] == lines["allocated"] - lines["freed"]).all()
     assert lines["net"].sum() == memory["bytes"].iloc[-1]

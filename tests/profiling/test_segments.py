@@ -30,13 +30,10 @@ def test_an_op_runs_in_the_innermost_op_that_holds_it() -> None:
     assert nesting.top.tolist() == [0, 1, 2, 1, 0, 3, 0, -1, 4, -1]
 
 
-def test_an_op_that_outlasts_its_parent_ends_with_it() -> None:
+def test_an_op_that_outlasts_its_parent_ends_with_it_and_one_without_duration_is_no_parent() -> None:
     nesting = nest(ints(0, 5, 11), ints(10, 12, 13))
     assert nesting.parent.tolist() == [-1, 0, -1]
     assert nesting.time.tolist() == sorted(nesting.time.tolist())
-
-
-def test_an_op_without_duration_is_no_parent() -> None:
     nesting = nest(ints(5, 5, 6, 9), ints(8, 5, 7, 9))
     assert nesting.parent.tolist() == [-1, 0, 0, -1]
 

@@ -35,7 +35,6 @@ from .asking import asked
 from .running import awaited
 
 # ==== steps ===========================================================================================================
-# Long jobs: which steps are recorded, what stands where, and that nothing is lost.
 
 
 CELL = "<cell>"

@@ -25,7 +25,6 @@ from .many_events import calls_of, profile_of_many
 from .profiles import MS, trace_of_two_kernels
 
 # ==== trace ===========================================================================================================
-# The raw events of a profile: what the columns refuse, and the ranges of lines made from them.
 
 
 def changed(frame: str, column: str, row: int, value: int) -> Trace:

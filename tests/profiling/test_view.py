@@ -30,7 +30,6 @@ from torchbench_magic.show.renderers import to_text
 from torchbench_magic.show.table import Row, Table
 
 # ==== profile =========================================================================================================
-# A profile as a document: sentence, annotated source, operations, sort keys.
 
 
 def lines_of(profile=None) -> Table:  # type: ignore[no-untyped-def]
@@ -176,13 +175,10 @@ def allocating(**allocated: list[object]) -> Profile:
     return dataclasses.replace(profile_of(), lines=lines, memory=None)
 
 
-def test_no_line_allocates_most_where_more_bytes_are_on_none() -> None:
+def test_a_line_allocates_what_all_its_threads_do_and_none_allocates_most_where_more_is_on_none() -> None:
     said = plain(view.document(allocating(line=[2, None], allocated=[30 * 2**20, 70 * 2**20])).sentence)
     assert "allocates most" not in said
     assert said.endswith("; 70.0 MiB are on no line, more than any single line allocates")
-
-
-def test_a_line_allocates_what_all_its_threads_do() -> None:
     given = allocating(line=[2, 3, 2, None], allocated=[2**20, 40 * 2**20, 50 * 2**20, 45 * 2**20])
     assert plain(view.document(given).sentence).endswith("In[2]:2 allocates most, 51.0 MiB")
 

@@ -28,38 +28,30 @@ y = outer(1)
 z = 2"""
 
 
-def test_a_function_is_shown_with_its_decorator_and_what_is_nested_in_it() -> None:
-    assert regions(TEXT, {6}, whole=False) == [Region("outer", 3, 7)]
-
-
-def test_a_method_has_its_qualified_name() -> None:
-    assert regions(TEXT, {12}, whole=False) == [Region("A.B.method", 11, 12)]
-
-
-def test_lines_outside_any_function_are_the_stretches_between() -> None:
-    assert regions(TEXT, {6, 14, 15}, whole=False) == [Region("outer", 3, 7), Region("", 14, 15)]
-    around = [Region("", 1, 1), Region("outer", 3, 7), Region("", 14, 15)]
-    assert regions(TEXT, {1, 3, 6, 14, 15}, whole=False) == around, "a line stands in one of them"
+@pytest.mark.parametrize(
+    ("text", "ran", "shown"),
+    [
+        (TEXT, {6}, [Region("outer", 3, 7)]),  # with its decorator and what is nested in it
+        (TEXT, {12}, [Region("A.B.method", 11, 12)]),
+        (TEXT, {6, 14, 15}, [Region("outer", 3, 7), Region("", 14, 15)]),
+        (TEXT, {1, 3, 6, 14, 15}, [Region("", 1, 1), Region("outer", 3, 7), Region("", 14, 15)]),
+        ("%matplotlib inline\n!ls\ndef f():\n    return 1", {4}, [Region("f", 3, 4)]),
+        ("def f(:\n  x\n  y\n  z", {2, 3}, [Region("", 2, 3)]),  # it does not parse
+    ],
+)
+def test_what_ran_is_shown_by_function_and_in_the_stretches_between(
+    text: str, ran: set[int], shown: list[Region]
+) -> None:
+    assert regions(text, ran, whole=False) == shown
 
 
 def test_the_whole_source_is_one_region() -> None:
     assert regions(TEXT, {6}, whole=True) == [Region("", 1, 15)]
 
 
-def test_a_source_with_ipython_syntax_keeps_its_functions() -> None:
-    assert regions("%matplotlib inline\n!ls\ndef f():\n    return 1", {4}, whole=False) == [Region("f", 3, 4)]
-
-
-def test_a_source_that_does_not_parse_is_one_stretch_of_what_ran() -> None:
-    assert regions("def f(:\n  x\n  y\n  z", {2, 3}, whole=False) == [Region("", 2, 3)]
-
-
-def test_a_long_region_leaves_out_what_did_not_run_and_counts_it() -> None:
+def test_a_long_region_leaves_out_what_did_not_run_and_counts_it_and_a_short_one_is_shown_whole() -> None:
     shown = list(shown_lines(Region("f", 1, 100), {50}))
     assert shown == [1, (46, 2), 48, 49, 50, 51, 52, (48, 53)]
-
-
-def test_a_short_region_is_shown_whole() -> None:
     assert list(shown_lines(Region("f", 3, 6), {4})) == [3, 4, 5, 6]
 
 
@@ -76,11 +68,8 @@ def test_a_string_over_several_lines_is_marked_on_each() -> None:
     assert [[meaning for *_, meaning in line] for line in spans] == [["s"], ["s"], ["s"]]
 
 
-def test_a_magic_line_stays_plain_and_the_rest_is_coloured() -> None:
+def test_a_magic_line_and_text_that_is_no_python_stay_plain_and_the_rest_is_coloured() -> None:
     assert coloured(["%%tprofile if", "return 1"]) == [(), ((0, 6, "k"),)]
-
-
-def test_text_that_is_no_python_stays_plain() -> None:
     assert coloured(["x = '''open", "still"]) == [(), ()]
 
 

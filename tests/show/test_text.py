@@ -25,7 +25,6 @@ from torchbench_magic.timing.comparison import Comparison
 from .builders import HOSTILE, comparison_of, judged_as, profile_of, two_shapes
 
 # ==== text ============================================================================================================
-# text/plain and markdown: what a terminal, GitHub or a diff shows.
 
 
 COMPARED = """\

@@ -295,16 +295,14 @@ def test_what_cannot_be_compared_is_said_where_a_stored_time_is_taken_over(path:
     assert said == f"1 point taken from {path}, measured there before. Not compared: `file` (TextIOWrapper)."
 
 
-def test_a_list_that_the_code_fills_is_said_not_to_be_compared(path: Path) -> None:
-    code: dict[str, Any] = {"bodies": {"f": Body("log.append(1)")}, "namespace": {"log": []}, "points": ()}
-    measured(path, **code)
-    result = measured(path, resume=True, **code)
-    (said,) = [d.text for d in result.warnings if d.kind == "resumed"]
-    assert said.endswith("Not compared: `log` (the code changes it).")
-
-
-def test_a_list_that_the_setup_fills_at_each_point_is_said_not_to_be_compared(path: Path) -> None:
-    code: dict[str, Any] = {"bodies": {"f": Body("log[-1] + n")}, "setup": [Body("log.append(n)")], "points": points(2)}
+@pytest.mark.parametrize(
+    "code",
+    [
+        {"bodies": {"f": Body("log.append(1)")}, "points": ()},
+        {"bodies": {"f": Body("log[-1] + n")}, "setup": [Body("log.append(n)")], "points": points(2)},
+    ],
+)
+def test_a_list_that_the_code_or_the_setup_fills_is_said_not_to_be_compared(path: Path, code: dict[str, Any]) -> None:
     measured(path, namespace={"log": []}, **code)
     result = measured(path, resume=True, namespace={"log": [0, 1]}, **code)
     (said,) = [d.text for d in result.warnings if d.kind == "resumed"]

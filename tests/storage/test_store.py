@@ -33,7 +33,6 @@ from torchbench_magic.timing.comparison import Comparison
 from torchbench_magic.timing.samples import Subject
 
 # ==== store ===========================================================================================================
-# The store: what goes in comes back, whatever happens to the file is said in one line, and nothing is lost.
 
 
 ROOT = Path(torchbench_magic.__file__).parents[1]

@@ -316,12 +316,9 @@ def test_differences_between_compared_runs_are_listed() -> None:
     assert found.environment.torch == "2.13.0 / 2.14.0"
 
 
-def test_the_source_of_another_alternative_is_no_difference() -> None:
+def test_the_source_of_another_alternative_is_no_difference_and_an_edited_function_is_one() -> None:
     found = side_by_side({"a": lone(1e-3, "f(x)"), "b": lone(1e-3, "g(x)")})
     assert not [d for d in found.warnings if d.kind == "differs"]
-
-
-def test_an_edited_function_is_a_difference_though_the_cell_is_the_same() -> None:
     found = side_by_side({"a": lone(1e-3, functions=(("f", "1"),)), "b": lone(1e-3, functions=(("f", "2"),))})
     assert [d.text for d in found.warnings if d.kind == "differs"] == [
         "From a to b: source of f: edited (its text was not recorded)."

@@ -136,12 +136,9 @@ def test_an_order_effect_is_taken_out_and_the_median_stays() -> None:
     assert median_interval(moved).width < 0.001 < 0.05 < median_interval(values).width
 
 
-def test_few_rounds_of_an_order_leave_the_values_as_they_are() -> None:
+def test_few_rounds_of_an_order_and_an_effect_that_is_not_known_move_nothing() -> None:
     values, before = np.arange(30.0), np.arange(30) < 9
     assert without_order_effect(values, before) is values
-
-
-def test_an_order_effect_that_is_not_known_moves_nothing() -> None:
     generator = np.random.default_rng(1)
     before = generator.random(60) < 0.5
     values = generator.standard_t(1.2, size=60) * 0.005 + np.where(before, 0.0004, -0.0004)

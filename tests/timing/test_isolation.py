@@ -30,7 +30,6 @@ from torchbench_magic.process.settings import ProcessState
 from .fake_clock import FakeClock, timed
 
 # ==== isolation =======================================================================================================
-# Alternatives do not change the process for each other, and the result says which of them changes it.
 
 
 Reader = Callable[[], Any]
@@ -437,9 +436,8 @@ class Config:
 
 
 def run(bodies: dict[str, str], **names: Any) -> Comparison:
-    clock = FakeClock()
     ticking = {name: f"{body}\nclock.work({10 * (at + 1)})" for at, (name, body) in enumerate(bodies.items())}
-    return timed(clock, ticking, names={"torch": torch, **names}, min_run_time=0.01)
+    return timed(FakeClock(), ticking, names={"torch": torch, **names}, min_run_time=0.01)
 
 
 def shared(result: Comparison) -> list[str]:
@@ -475,15 +473,14 @@ def test_what_one_alternative_sets_and_another_runs_with_voids_the_verdict(
     assert "deepcopy" in next(d.action for d in result.warnings if d.kind == "used-up")
 
 
-def test_alternatives_that_each_set_the_switch_are_compared() -> None:
-    bodies = {"infer": "m.eval(); m(x)", "train": "m.train(); m(x)"}
-    result = run(bodies, m=drop(), x=torch.ones(2, 2))
-    assert not shared(result)
-    assert result.frame["verdict"].tolist() == ["baseline", "slower"]
-
-
-def test_objects_of_ones_own_and_counters_are_no_matter() -> None:
-    bodies = {"a": "one.eval(); one(x); config.calls += 1", "b": "two(x); config.calls += 1"}
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        {"infer": "one.eval(); one(x)", "train": "one.train(); one(x)"},  # each sets the switch
+        {"a": "one.eval(); one(x); config.calls += 1", "b": "two(x); config.calls += 1"},  # one's own, a counter
+    ],
+)
+def test_alternatives_that_share_no_switch_are_compared(bodies: dict[str, str]) -> None:
     result = run(bodies, one=drop(), two=drop(), x=torch.ones(2, 2), config=Config())
     assert not shared(result)
     assert result.frame["verdict"].tolist() == ["baseline", "slower"]
@@ -600,14 +597,11 @@ def test_the_slot_of_a_derived_class_is_the_one_that_is_looked_at() -> None:
     assert shared(run({"a": "o.fast", "b": "o.fast = True"}, **names)) == ["o.fast"]
 
 
-def test_a_tensor_that_is_made_to_require_gradients_is_said() -> None:
+def test_tensors_that_require_gradients_or_are_laid_out_in_another_order_are_said() -> None:
     result = run({"a": "x * 2", "b": "x.requires_grad_() * 2"}, x=torch.ones(3))
     assert shared(result) == ["x.requires_grad"]
-
-
-def test_parameters_that_are_laid_out_in_another_order_are_said() -> None:
     net, x = torch.nn.Conv2d(4, 4, 3), torch.ones(1, 4, 8, 8)
-    result = run({"plain": "net(x)", "cl": "net.to(memory_format=torch.channels_last)(x)"}, net=net, x=x, torch=torch)
+    result = run({"plain": "net(x)", "cl": "net.to(memory_format=torch.channels_last)(x)"}, net=net, x=x)
     assert shared(result) == ["net.weight.stride()"]
 
 
@@ -672,9 +666,8 @@ def test_a_call_that_is_only_tried_may_fail() -> None:
 
 def test_checking_the_results_first_hides_nothing() -> None:
     names = functions(CLASS + "def work(): return Cfg.fast and None")
-    clock = FakeClock()
     bodies = {"a": "clock.work(10)\nwork()\n1", "b": "clock.work(20)\nCfg.fast = True\n1"}
-    assert shared(timed(clock, bodies, names=names, min_run_time=0.01, check=True)) == ["Cfg.fast"]
+    assert shared(timed(FakeClock(), bodies, names=names, min_run_time=0.01, check=True)) == ["Cfg.fast"]
 
 
 def test_looking_runs_no_code_of_the_users() -> None:

@@ -88,15 +88,13 @@ def test_a_baseline_that_does_nothing_voids_every_verdict_until_another_one_is_c
 
 
 def test_a_lone_statement_says_it_before_its_time() -> None:
-    clock = FakeClock()
-    result = timed(clock, {"": "clock.work(1)\nlist(it)"}, names={"it": iter([1, 2])})
+    result = timed(FakeClock(), {"": "clock.work(1)\nlist(it)"}, names={"it": iter([1, 2])})
     assert sentence(result).startswith("Later calls did not do the work of the first: the value was a list of 2 in ")
     assert "~1" in sentence(result)
 
 
 def test_it_is_kept_in_a_store(tmp_path: Any) -> None:
-    clock = FakeClock()
-    result = timed(clock, {"a": "clock.work(10)", "b": "clock.work(1)\nlist(it)"}, names={"it": iter([1, 2])})
+    result = timed(FakeClock(), {"a": "clock.work(10)", "b": "clock.work(1)\nlist(it)"}, names={"it": iter([1, 2])})
     result.save(tmp_path / "runs.sqlite")
     (again,) = load(tmp_path / "runs.sqlite")
     assert again.frame["verdict"].tolist() == ["baseline", "undecided"]

@@ -40,21 +40,15 @@ def slow_until(clock: FakeClock, wall_ms: float, slow: float) -> Callable[[str],
 BODIES = {"a": "work('a')", "b": "work('b')"}
 
 
-@pytest.mark.parametrize("slow", [60, 200, 900])
-def test_a_warm_up_of_another_speed_leaves_no_blocks_of_another_size(slow: float) -> None:
+@pytest.mark.parametrize(("until", "slow"), [(14, 60), (14, 200), (14, 900), (24, 200)])
+def test_a_warm_up_of_another_speed_leaves_no_blocks_of_another_size(until: float, slow: float) -> None:
+    """Nor does one that goes on into the rounds."""
     clock = FakeClock()
-    result = timed(clock, BODIES, names={"work": slow_until(clock, 14, slow)}, min_run_time=0.05)
+    result = timed(clock, BODIES, names={"work": slow_until(clock, until, slow)}, min_run_time=0.05)
     assert result.frame["number_per_run"].tolist() == [20, 20]
     assert result.frame["ratio"][1] == 1
     assert result.frame["median"].tolist() == pytest.approx([10e-6, 10e-6])  # no block of the slow spell is kept
     assert not result.voids
-
-
-def test_a_spell_that_goes_on_into_the_rounds_leaves_none_either() -> None:
-    clock = FakeClock()
-    result = timed(clock, BODIES, names={"work": slow_until(clock, 24, 200)}, min_run_time=0.05)
-    assert result.frame["number_per_run"].tolist() == [20, 20]
-    assert result.frame["ratio"][1] == 1
 
 
 def test_a_lone_statement_is_planned_anew_too() -> None:
@@ -304,33 +298,29 @@ def test_calls_that_become_slower_than_in_the_warm_up_have_their_rounds_all_the_
 
 
 def test_a_maximum_that_was_asked_for_ends_it_whatever_is_missing() -> None:
-    clock = FakeClock()
-    result = pair(clock, 600_000, 500_000, max_run_time=1.0)
+    result = pair(FakeClock(), 600_000, 500_000, max_run_time=1.0)
     assert result.frame["verdict"][1] == "undecided"
     assert result.voids[1].cause == "few-rounds"
     assert result.elapsed <= 2 * 1.0 + 2 * 1.1 + 1.1, "two maxima, first calls, the last round"
 
 
 def test_rounds_that_do_not_fit_into_thirty_seconds_are_not_waited_for() -> None:
-    clock = FakeClock()
-    result = pair(clock, 12_000_000, 12_500)
+    result = pair(FakeClock(), 12_000_000, 12_500)
     assert result.frame["verdict"][1] == "undecided"
     assert rounds_of(result) == [3, 3]
 
 
 def test_each_of_several_takes_part_until_it_can_be_judged() -> None:
-    clock = FakeClock()
     costs = {"slow": 500_000, "twin": 497_000, "half": 250_000, "fast": 50}
-    result = timed(clock, {name: f"clock.work({us})" for name, us in costs.items()}, min_run_time=0.2)
+    result = timed(FakeClock(), {name: f"clock.work({us})" for name, us in costs.items()}, min_run_time=0.2)
     need = rounds_for_an_interval("once", ALPHA / 3)
     assert rounds_of(result)[:3] == [need] * 3
     assert result.frame["verdict"].tolist() == ["baseline", "same", "faster", "faster"]
 
 
 def test_a_slow_one_takes_no_precision_from_a_fast_pair_beside_it() -> None:
-    clock = FakeClock()
     bodies = {"a": "clock.work(10)", "b": "clock.work(10.5)", "slow": "clock.work(250_000)"}
-    result = timed(clock, bodies, min_run_time=0.2)
+    result = timed(FakeClock(), bodies, min_run_time=0.2)
     assert result.frame["verdict"].tolist() == ["baseline", "slower", "slower"]
     assert rounds_of(result)[1] > rounds_of(result)[2]
     assert rounds_of(result)[2] <= rounds_for_an_interval("once", ALPHA / 2)
@@ -371,18 +361,13 @@ def test_until_goes_on_to_the_precision_of_the_ratio() -> None:
     assert widths[0.01] < widths[0.05]
 
 
-def test_until_of_a_lone_statement_is_of_its_median() -> None:
-    clock = FakeClock()
-    result = timed(clock, {"": NOISY}, names={"dice": random.Random(1)}, min_run_time=0.01, until=0.01)
+def test_until_of_a_lone_statement_is_of_its_median_and_ends_at_a_maximum_that_was_given() -> None:
+    result = timed(FakeClock(), {"": NOISY}, names={"dice": random.Random(1)}, min_run_time=0.01, until=0.01)
     detail = result.details.iloc[0]
     assert detail["precision_high"] / detail["precision_low"] - 1 <= 0.01
     assert result.samples["wall"].sum() > 0.01
-
-
-def test_until_ends_at_a_maximum_that_was_given() -> None:
-    clock = FakeClock()
     result = timed(
-        clock, {"": NOISY}, names={"dice": random.Random(1)}, min_run_time=0.01, max_run_time=0.02, until=1e-6
+        FakeClock(), {"": NOISY}, names={"dice": random.Random(1)}, min_run_time=0.01, max_run_time=0.02, until=1e-6
     )
     assert result.elapsed == pytest.approx(0.02, rel=0.05)
 

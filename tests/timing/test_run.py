@@ -32,8 +32,7 @@ from .fake_clock import FakeClock, timed
 
 
 def test_a_lone_statement_has_its_exact_time_and_neither_ratio_nor_verdict() -> None:
-    clock = FakeClock()
-    result = timed(clock, {"": "clock.work(10)"})
+    result = timed(FakeClock(), {"": "clock.work(10)"})
     row = result.frame.iloc[0]
     assert row["median"] == pytest.approx(10e-6)
     assert row["cpu_clock_median"] == pytest.approx(10e-6)
@@ -46,8 +45,7 @@ def test_a_lone_statement_has_its_exact_time_and_neither_ratio_nor_verdict() -> 
 
 def test_the_minimum_is_spent_by_each_alternative_and_no_more_when_all_is_settled() -> None:
     """All that is waited for counts: of 0.2 s, the untimed calls of the blocks take 9 %."""
-    clock = FakeClock()
-    result = timed(clock, {"a": "clock.work(10)", "b": "clock.work(20)"}, min_run_time=0.2)
+    result = timed(FakeClock(), {"a": "clock.work(10)", "b": "clock.work(20)"}, min_run_time=0.2)
     spent = result.samples.groupby("measurement")["wall"].sum()
     assert result.elapsed == pytest.approx(0.42, rel=0.03)  # both are warmed up for 10 ms
     assert spent[0] == pytest.approx(0.2 * 10 / 11, rel=0.06)
@@ -55,23 +53,20 @@ def test_the_minimum_is_spent_by_each_alternative_and_no_more_when_all_is_settle
 
 
 def test_the_ratio_is_this_over_the_baseline_with_a_verdict() -> None:
-    clock = FakeClock()
-    frame = timed(clock, {"a": "clock.work(10)", "b": "clock.work(20)", "c": "clock.work(10)"}).frame
+    frame = timed(FakeClock(), {"a": "clock.work(10)", "b": "clock.work(20)", "c": "clock.work(10)"}).frame
     assert frame["ratio"].tolist() == pytest.approx([1, 2, 1])
     assert frame["verdict"].tolist() == ["baseline", "slower", "same"]
     assert frame["method"].tolist() == ["paired"] * 3
 
 
 def test_another_baseline_gives_the_inverse_ratio() -> None:
-    clock = FakeClock()
-    result = timed(clock, {"a": "clock.work(10)", "b": "clock.work(20)"}, baseline="b")
+    result = timed(FakeClock(), {"a": "clock.work(10)", "b": "clock.work(20)"}, baseline="b")
     assert result.frame["ratio"].tolist() == pytest.approx([0.5, 1])
     assert result.rebase("a").frame["ratio"].tolist() == pytest.approx([1, 2])
 
 
 def test_rounds_hold_every_alternative_in_random_order() -> None:
-    clock = FakeClock()
-    samples = timed(clock, {"a": "clock.work(10)", "b": "clock.work(10)"}, min_run_time=0.02).samples
+    samples = timed(FakeClock(), {"a": "clock.work(10)", "b": "clock.work(10)"}, min_run_time=0.02).samples
     firsts = samples[samples["position"] == 0]["measurement"]
     assert set(firsts) == {0, 1}
     assert 0.3 < firsts.mean() < 0.7
@@ -96,16 +91,14 @@ def test_an_undecided_run_goes_on_to_the_maximum_and_says_how_much_more_it_needs
 
 
 def test_slow_bodies_are_given_the_rounds_of_an_exact_interval() -> None:
-    clock = FakeClock()
-    result = timed(clock, {"a": "clock.work(1_000_000)", "b": "clock.work(1_500_000)"})
+    result = timed(FakeClock(), {"a": "clock.work(1_000_000)", "b": "clock.work(1_500_000)"})
     assert result.frame["samples"].tolist() == [6, 6]
     assert result.frame["verdict"].tolist() == ["baseline", "slower"]
     assert result.subjects[0].look == "once"
 
 
 def test_a_maximum_that_was_given_holds_for_slow_bodies() -> None:
-    clock = FakeClock()
-    result = timed(clock, {"": "clock.work(1_000_000)"}, max_run_time=3.0)
+    result = timed(FakeClock(), {"": "clock.work(1_000_000)"}, max_run_time=3.0)
     assert result.frame["samples"][0] == 2
     assert result.elapsed == pytest.approx(4.0)  # the first call apart, and one of the three was the warm-up's
 
@@ -119,10 +112,9 @@ def test_a_body_longer_than_every_budget_gives_one_sample() -> None:
 
 
 def test_time_is_shared_fairly_among_alternatives_of_very_different_speed() -> None:
-    clock = FakeClock()
     costs = {"fast": 10, "twin": 10, "slow": 1000, "slower": 20_000}
     bodies = {name: f"clock.work({us})" for name, us in costs.items()}
-    result = timed(clock, bodies, min_run_time=1.0)
+    result = timed(FakeClock(), bodies, min_run_time=1.0)
     spent = result.samples.groupby("measurement")["wall"].sum()
     assert spent.min() >= 0.36  # of 1 s, most goes to the one or two untimed calls before each call of 1 ms
     assert spent.drop(0).max() <= 1.1
@@ -132,8 +124,7 @@ def test_time_is_shared_fairly_among_alternatives_of_very_different_speed() -> N
 
 
 def test_a_slow_baseline_does_not_starve_the_fast_ones() -> None:
-    clock = FakeClock()
-    result = timed(clock, {"slow": "clock.work(20_000)", "fast": "clock.work(10)"}, min_run_time=0.5)
+    result = timed(FakeClock(), {"slow": "clock.work(20_000)", "fast": "clock.work(10)"}, min_run_time=0.5)
     spent = result.samples.groupby("measurement")["wall"].sum()
     assert spent.min() >= 0.4
     assert spent.max() <= 0.6
@@ -150,15 +141,13 @@ def test_who_fixes_the_number_of_calls_gets_no_more_to_warm_up(number: Any, repe
 
 def test_alternatives_of_about_one_speed_share_one_block_size() -> None:
     """What starting a block costs would else be spread over other numbers of calls: false differences of a per cent."""
-    clock = FakeClock()
-    result = timed(clock, {"a": "clock.work(10)", "b": "clock.work(12)", "c": "clock.work(40)"})
+    result = timed(FakeClock(), {"a": "clock.work(10)", "b": "clock.work(12)", "c": "clock.work(40)"})
     assert result.frame["number_per_run"].tolist() == [20, 20, 5]
 
 
 def test_a_block_of_several_calls_is_primed_by_an_untimed_one() -> None:
-    clock = FakeClock()
     calls: list[int] = []
-    result = timed(clock, {"": "calls.append(1)\nclock.work(10)"}, names={"calls": calls}, number=50, repeat=3)
+    result = timed(FakeClock(), {"": "calls.append(1)\nclock.work(10)"}, names={"calls": calls}, number=50, repeat=3)
     bare = timed(FakeClock(), {"": "clock.work(10)"}, number=50, repeat=3)
     made = 1 + result.details["warmup_calls"][0] + 3 * 51
     made += 3  # that are recorded: two after the first, one in the end
@@ -167,8 +156,7 @@ def test_a_block_of_several_calls_is_primed_by_an_untimed_one() -> None:
 
 
 def test_number_and_repeat_are_timeits_mode() -> None:
-    clock = FakeClock()
-    result = timed(clock, {"": "clock.work(10)"}, number=7, repeat=5)
+    result = timed(FakeClock(), {"": "clock.work(10)"}, number=7, repeat=5)
     assert result.frame["samples"][0] == 5
     assert result.frame["number_per_run"][0] == 7
     assert timed(FakeClock(), {"": "clock.work(10)"}, number=7).frame["samples"][0] == 7
@@ -191,8 +179,7 @@ def test_a_slow_start_is_warmed_through() -> None:
 
 
 def test_waiting_shows_in_wall_time_and_not_in_processor_time() -> None:
-    clock = FakeClock()
-    result = timed(clock, {"": "clock.work(10); clock.wait(30)"})
+    result = timed(FakeClock(), {"": "clock.work(10); clock.wait(30)"})
     assert result.frame["median"][0] == pytest.approx(40e-6)
     assert result.frame["cpu_clock_median"][0] == pytest.approx(10e-6)
     assert result.details["wall_over_cpu"][0] == pytest.approx(4)
@@ -228,8 +215,7 @@ def test_thread_counts_take_turns_of_twenty_milliseconds_with_an_untimed_call_af
 
 
 def test_more_threads_than_cores_are_measured_and_said() -> None:
-    clock = FakeClock()
-    result = timed(clock, {"": "clock.work(10)"}, threads=(1, 512))
+    result = timed(FakeClock(), {"": "clock.work(10)"}, threads=(1, 512))
     assert result.frame["num_threads"].tolist() == [1, 512]
     assert [d.kind for d in result.warnings] == ["oversubscribed"]
 
@@ -262,12 +248,9 @@ def test_nothing_is_written_to_the_callers_namespace() -> None:
     assert names == {"clock": clock}
 
 
-def test_annotations_mean_what_they_mean_in_the_callers_cell() -> None:
+def test_annotations_and_multi_line_strings_mean_what_they_mean_in_the_callers_cell() -> None:
     """This package's own ``from __future__ import annotations`` must not reach the timed code."""
     timed(FakeClock(), {"": "def f(x: int): pass\nassert f.__annotations__['x'] is int\nclock.work(10)"})
-
-
-def test_multi_line_strings_keep_their_text() -> None:
     timed(FakeClock(), {"": 's = """a\n  b"""\nassert s == "a\\n  b"\nclock.work(10)'})
 
 
@@ -280,9 +263,8 @@ def test_setup_runs_once_in_order_and_is_shared() -> None:
 
 
 def test_a_tensor_changed_in_place_is_said_with_its_count() -> None:
-    clock = FakeClock()
     x = torch.zeros(2)
-    result = timed(clock, {"": "x += 1\nclock.work(10)"}, names={"x": x})
+    result = timed(FakeClock(), {"": "x += 1\nclock.work(10)"}, names={"x": x})
     (doubt,) = [d for d in result.warnings if d.kind == "in-place"]
     assert doubt.facts["changes"] == {"x": int(x[0])}
     assert doubt.facts["calls"] == int(x[0])
@@ -337,11 +319,10 @@ def test_a_body_of_a_few_nanoseconds_gets_no_verdict() -> None:
 
 
 def test_generators_grad_mode_and_collector_are_put_back() -> None:
-    clock = FakeClock()
     torch.manual_seed(1)
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
     body = "torch.rand(1); random.random(); np.random.rand(); torch.set_grad_enabled(False); clock.work(10)"
-    timed(clock, {"": body}, names={"torch": torch, "random": random, "np": np})
+    timed(FakeClock(), {"": body}, names={"torch": torch, "random": random, "np": np})
     assert torch.equal(states[0], torch.get_rng_state())
     assert states[1] == random.getstate()
     assert states[2] == np.random.get_state()[1].tolist()
@@ -350,9 +331,8 @@ def test_generators_grad_mode_and_collector_are_put_back() -> None:
 
 
 def test_the_collector_is_off_while_blocks_run() -> None:
-    clock = FakeClock()
     seen: list[bool] = []
-    timed(clock, {"": "seen.append(gc.isenabled())\nclock.work(10)"}, names={"seen": seen, "gc": gc})
+    timed(FakeClock(), {"": "seen.append(gc.isenabled())\nclock.work(10)"}, names={"seen": seen, "gc": gc})
     assert seen[0]
     assert not any(seen[1:])
 
@@ -485,9 +465,8 @@ def test_a_plan_that_does_not_fit_is_one_line(plan: dict[str, Any]) -> None:
 
 
 def test_labels_reach_the_frame_and_torchs_measurements() -> None:
-    clock = FakeClock()
     given = {"label": "L", "sub_label": "S", "description": "D", "env": "E"}
-    result = timed(clock, {"": "clock.work(10)"}, ["y = 1"], **given)
+    result = timed(FakeClock(), {"": "clock.work(10)"}, ["y = 1"], **given)
     assert {k: result.frame[k][0] for k in given} == given
     (measurement,) = result.measurements
     spec = measurement.task_spec
@@ -645,15 +624,13 @@ def test_the_seconds_that_would_decide_are_those_of_waiting() -> None:
 
 
 def test_priming_and_warming_up_count() -> None:
-    clock = FakeClock()
-    result = timed(clock, {"": "clock.work(40)"}, min_run_time=0.2, max_run_time=0.2)
+    result = timed(FakeClock(), {"": "clock.work(40)"}, min_run_time=0.2, max_run_time=0.2)
     assert result.elapsed == pytest.approx(0.2, rel=0.02)
 
 
 def test_a_slow_baseline_beside_a_fast_body_ends_with_their_maximum() -> None:
     """A baseline runs in every round, so the maximum of the others alone would not end it: 40 rounds of 2 s here."""
-    clock = FakeClock()
-    result = timed(clock, {"slow": "clock.work(2_000_000)", "fast": "clock.work(10)"})
+    result = timed(FakeClock(), {"slow": "clock.work(2_000_000)", "fast": "clock.work(10)"})
     assert result.frame["verdict"][1] == "faster"
     first, warm, least, fast, last = 2, 2, 1.1 * 6 * 2, 1, 2
     assert result.elapsed <= first + warm + least + fast + last + 0.1
@@ -749,10 +726,9 @@ def test_alternatives_of_other_speeds_are_primed_for_as_long_a_time(times: int) 
 
 def test_short_blocks_beside_a_long_one_are_averaged_over_as_long_a_time() -> None:
     """One call in eleven is disturbed; a call of 2 ms holds its share of that, and most blocks of 190 us hold none."""
-    clock = FakeClock()
     count = iter(range(10**9))
     bodies = {"a": "clock.work(190 + (110 if next(count) % 11 == 9 else 0))", "b": "clock.work(2000)"}
-    result = timed(clock, bodies, names={"count": count}, min_run_time=0.2, number=None)
+    result = timed(FakeClock(), bodies, names={"count": count}, min_run_time=0.2, number=None)
     assert result.frame["ratio"][1] == pytest.approx(10, rel=0.03)
 
 

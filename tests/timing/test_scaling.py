@@ -100,13 +100,9 @@ def test_power_laws_cross_where_they_are_equal() -> None:
     assert found.at == pytest.approx(300, rel=0.01)
 
 
-def test_no_swap_is_no_crossover() -> None:
+def test_no_swap_and_a_side_that_is_not_decided_are_no_crossover() -> None:
     values = [1.0, 10.0, 100.0]
     assert crossovers(comparison_of(along("n", values, values, [2 * v for v in values]))) == []
-
-
-def test_a_side_that_is_not_decided_names_no_crossover() -> None:
-    values = [1.0, 10.0, 100.0]
     same = comparison_of(along("n", values, [1.0, 1.0, 1.0], [0.5, 0.5, 1.0005]))
     assert [str(v) for v in same.frame["verdict"] if v != "baseline"] == ["faster", "faster", "same"]
     assert crossovers(same) == []

@@ -95,12 +95,9 @@ def test_marks_lie_where_the_times_are() -> None:
     assert max(steps) - min(steps) < 0.2  # doubling is one step on a logarithmic axis
 
 
-def test_each_thread_count_of_a_sweep_has_a_panel_of_its_own() -> None:
+def test_each_thread_count_of_a_sweep_has_a_panel_of_its_own_and_those_beyond_four_are_counted() -> None:
     pictures = drawn(curves_svg(sweep(threads=(1, 2))) or "")
     assert [p.get("aria-label") for p in pictures] == ["time against n, 1 thread", "time against n, 2 threads"]
-
-
-def test_panels_beyond_four_are_counted() -> None:
     markup = curves_svg(sweep(threads=(1, 2, 3, 4, 5, 6))) or ""
     assert len(drawn(markup)) == MOST_PANELS
     assert "2 more: use .plot()" in markup

@@ -107,12 +107,9 @@ def test_a_sweep_that_cannot_be_used_is_one_line_that_says_why(text: str, messag
     assert "\n" not in str(caught.value)
 
 
-def test_an_axis_given_twice_is_an_error() -> None:
+def test_an_axis_given_twice_and_a_product_without_measure_are_errors_before_anything_runs() -> None:
     with pytest.raises(OptionError, match="n is given twice"):
         sweep_points(["n=[1]", "n=[2]"], {})
-
-
-def test_a_product_without_measure_is_an_error_before_anything_runs() -> None:
     with pytest.raises(OptionError, match="40000 points"):
         sweep_points(["a=range(200)", "b=range(200)"], {})
 
@@ -141,12 +138,9 @@ def test_a_sweep_and_a_fuzzer_meet_at_every_pair_of_points() -> None:
             assert torch.equal(names["x"], alone[i % 3].make()["x"])
 
 
-def test_an_axis_that_the_fuzzer_would_hide_is_an_error() -> None:
+def test_an_axis_that_the_fuzzer_would_hide_and_too_many_points_of_both_are_errors() -> None:
     with pytest.raises(OptionError, match="the fuzzer draws its own x"):
         points_of(["x=[1]"], "unary:3", {})
-
-
-def test_the_number_of_points_counts_sweep_times_fuzzer() -> None:
     with pytest.raises(OptionError, match="20000 points"):
         points_of(["k=range(20)"], "unary:1000", {})
 

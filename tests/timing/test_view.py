@@ -33,7 +33,6 @@ from torchbench_magic.timing.warnings import doubts_of, in_this_kernel
 from .samples import lone, pair
 
 # ==== comparison ======================================================================================================
-# Timings as a document: sentence, digits, verdicts, doubts, footer.
 
 
 BUSY = Doubt("busy", "Busy machine: CPU pressure 62 %. Absolute times are unreliable. The ratios are still valid.")
@@ -131,22 +130,17 @@ def test_contaminated_times_have_two_digits_in_quiet_ink_and_ratios_keep_theirs(
     assert column(spoiled, "ratio") == column(clean, "ratio")
 
 
-def test_a_doubt_about_two_threads_spoils_only_their_times() -> None:
-    doubt = Doubt("oversubscribed", "Oversubscribed: 2 threads share 1 core.", facts={"threads": [2]})
-    table, *_ = view.document(comparison_of(warnings=[doubt])).tables
-    assert column(table, "median") == ["4.62", "2.80", "4.6", "2.8"]
-
-
-def test_a_doubt_about_a_point_spoils_only_its_times() -> None:
-    doubt = Doubt("co-load", "Other processes took up to 1.6 of 2 cores.", facts={"groups": [0]})
-    table, *_ = view.document(comparison_of(warnings=[doubt])).tables
-    assert column(table, "median") == ["4.6", "2.8", "4.59", "2.81"]
-
-
-def test_a_doubt_about_rows_spoils_only_these() -> None:
-    doubt = Doubt("noisy", "Noisy.", facts={"rows": [1]})
-    table, *_ = view.document(comparison_of(warnings=[doubt])).tables
-    assert column(table, "median") == ["4.62", "2.8", "4.59", "2.81"]
+@pytest.mark.parametrize(
+    ("kind", "about", "medians"),
+    [
+        ("oversubscribed", {"threads": [2]}, ["4.62", "2.80", "4.6", "2.8"]),
+        ("co-load", {"groups": [0]}, ["4.6", "2.8", "4.59", "2.81"]),
+        ("noisy", {"rows": [1]}, ["4.62", "2.8", "4.59", "2.81"]),
+    ],
+)
+def test_a_doubt_spoils_only_the_times_it_is_about(kind: str, about: dict[str, object], medians: list[str]) -> None:
+    table, *_ = view.document(comparison_of(warnings=[Doubt(kind, "Doubtful.", facts=about)])).tables
+    assert column(table, "median") == medians
 
 
 def test_doubts_are_lines_and_code_in_them_is_code() -> None:
@@ -156,14 +150,11 @@ def test_doubts_are_lines_and_code_in_them_is_code() -> None:
     assert [run.style for run in line] == ["", "code", ""]
 
 
-def test_the_footer_tells_threads_device_versions_and_how_long_it_took() -> None:
+def test_the_footer_tells_threads_device_versions_and_how_long_it_took_as_far_as_they_are_known() -> None:
     *_, last = view.document(comparison_of()).footer
     assert plain(last) == (
         "1 and 2 of 2 threads · CPU · torch 2.13.0+cpu · Python 3.11.7 · 4 measurements in 11.6 s · seed 0"
     )
-
-
-def test_the_footer_says_nothing_that_the_result_does_not_know() -> None:
     *_, last = view.document(comparison_of(elapsed=math.nan, seed=None)).footer
     assert plain(last) == "1 and 2 of 2 threads · CPU · torch 2.13.0+cpu · Python 3.11.7"
 
@@ -214,13 +205,10 @@ def test_all_ratios_are_drawn_on_one_log_axis_that_holds_them() -> None:
     assert wide.band == 0.01
 
 
-def test_ratios_that_are_all_close_start_with_the_close_axis() -> None:
+def test_ratios_that_are_all_close_start_with_the_close_axis_and_those_far_apart_do_not_crowd_it() -> None:
     table, *_ = view.document(comparison_of([(None, 1, (100e-6, 101e-6))])).tables
     axes = next(column for column in table.columns if column.kind == "interval").axes
     assert [axis.name for axis in axes] == ["zoom to ±10 %", "full axis"]
-
-
-def test_ratios_far_apart_do_not_crowd_the_axis() -> None:
     table, *_ = view.document(comparison_of([(None, 1, (1e-6, 5e-3))])).tables
     wide = next(column for column in table.columns if column.kind == "interval").axes[0]
     assert len(wide.ticks) <= 6

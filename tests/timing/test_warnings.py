@@ -95,11 +95,6 @@ def test_no_figure_exceeds_what_the_machine_has() -> None:
     assert "stopped the process 100 % of the time" in text
 
 
-def test_a_neighbour_on_cores_that_nobody_wanted_is_no_doubt() -> None:
-    load = {"ext": 5.0, "wanted": 2.0, "waiting": 0.0}  # two threads on a machine of 64 cores
-    assert kinds(comparison([steady(1e-5), steady(2e-5)], threads=2, load=load)) == []
-
-
 def test_ratios_that_a_neighbour_spoiled_are_not_said_to_be_valid() -> None:
     load = {"ext": 0.9, "wanted": 2.0, "pressure": 0.9, "waiting": 0.9}
     noisy = [steady(1e-5, spread=0.4), steady(2e-5, spread=0.4)]
@@ -120,8 +115,19 @@ def test_code_that_keeps_to_one_thread_has_no_other_to_wait_for() -> None:
     assert "co-load" not in kinds(comparison([steady(1e-5), steady(2e-5)], threads=2, load=load))
 
 
-def test_pressure_that_comes_from_own_oversubscription_is_not_called_a_busy_machine() -> None:
-    assert kinds(comparison([steady(1e-5), steady(2e-5)], threads=8, load={"pressure": 0.9})) == ["oversubscribed"]
+@pytest.mark.parametrize(
+    ("how", "found"),
+    [
+        ({"threads": 2, "load": {"ext": 5.0, "wanted": 2.0, "waiting": 0.0}}, []),  # of a machine of 64 cores
+        ({"threads": 8, "load": {"pressure": 0.9}}, ["oversubscribed"]),  # by the code's own threads
+        ({"cpu": 0.001, "load": {"ext": 1.0, "waiting": 0.01, "pressure": 0.8}}, []),  # it sleeps
+        ({"cpu": 0.1}, []),  # it sleeps on a quiet machine
+    ],
+)
+def test_what_keeps_nothing_of_the_code_waiting_is_neither_busy_nor_preempted(
+    how: dict[str, Any], found: list[str]
+) -> None:
+    assert kinds(comparison([steady(1e-5), steady(2e-5)], **how)) == found
 
 
 def test_a_preempted_run_tells_wall_over_processor_time_and_switches() -> None:
@@ -129,15 +135,6 @@ def test_a_preempted_run_tells_wall_over_processor_time_and_switches() -> None:
     (doubt, *_) = doubts_of(comparison([steady(1e-5), steady(2e-5)], cpu=0.5, load=load))
     assert "wall time 2.0 times CPU time, 812 involuntary context switches per second" in str(doubt)
     assert doubt.facts["wall_over_cpu"] == pytest.approx(2)
-
-
-def test_code_that_sleeps_beside_a_busy_process_is_not_called_preempted() -> None:
-    load = {"ext": 1.0, "waiting": 0.01, "pressure": 0.8}
-    assert kinds(comparison([steady(1e-5), steady(2e-5)], cpu=0.001, load=load)) == []
-
-
-def test_code_that_sleeps_on_a_quiet_machine_is_not_called_preempted() -> None:
-    assert kinds(comparison([steady(1e-5), steady(2e-5)], cpu=0.1)) == []
 
 
 def test_a_lone_time_that_cannot_be_read_says_so_and_what_to_do() -> None:
@@ -322,8 +319,16 @@ def test_what_the_machine_did_or_is_no_rarity_is_not_called_so(
     assert texts(with_slow(pair(1e-6, 1e-6, blocks=100), at, clocks=clocks, seen=seen)) == []
 
 
-def test_a_sleep_is_known_by_the_wall_clock_of_a_quiet_machine() -> None:
-    assert len(texts(with_slow(pair(1e-6, 1e-6, blocks=100), [10, 80], clocks=("wall",)))) == 1
+@pytest.mark.parametrize(
+    ("at", "how"),
+    [
+        ([10, 80], {"clocks": ("wall",)}),  # a sleep, on a quiet machine
+        ([10, 80], {"seen": BUSY}),  # by processor time, beside other processes too
+        (range(0, 100, 3), {}),  # no rarity, but the median is of the others
+    ],
+)
+def test_what_takes_longer_by_itself_is_said(at: Sequence[int], how: dict[str, Any]) -> None:
+    assert len(texts(with_slow(pair(1e-6, 1e-6, blocks=100), at, **how))) == 1
 
 
 def test_a_sleep_is_known_on_a_busy_machine_where_threads_waited_far_less_than_it_took() -> None:
@@ -335,19 +340,11 @@ def test_a_sleep_is_known_on_a_busy_machine_where_threads_waited_far_less_than_i
     assert texts(with_slow(made, [10, 80], clocks=("wall",), seen=replace(seen, waiting=0.6))) == []
 
 
-def test_slow_calls_that_are_no_rarity_are_said_too_as_long_as_the_median_is_of_the_others() -> None:
-    assert len(texts(with_slow(pair(1e-6, 1e-6, blocks=100), range(0, 100, 3)))) == 1
-
-
 def test_the_means_are_said_in_the_direction_of_the_table() -> None:
     made = replace(with_slow(pair(1e-6, 0.5e-6, blocks=100), [10, 80]), baseline="mul")
     (said,) = texts(made)
     word = "fast" if "fast" in str(made.frame["verdict"].iloc[1]) else "long"
     assert f"times as {word} as `mul`" in said
-
-
-def test_processor_time_tells_it_beside_other_processes_too() -> None:
-    assert len(texts(with_slow(pair(1e-6, 1e-6, blocks=100), [10, 80], seen=BUSY))) == 1
 
 
 def test_threads_that_wait_for_each_other_take_processor_time_too() -> None:

@@ -427,12 +427,7 @@ class Answer:
 
 
 class Asking:
-    """Questions under way.
-
-    Args:
-        cluster: connected.
-        clock: seconds, for the time that is waited.
-    """
+    """Questions under way."""
 
     def __init__(self, cluster: Cluster, clock: Callable[[], float] = time.perf_counter) -> None:
         self._cluster, self._clock = cluster, clock

@@ -87,7 +87,6 @@ class RankTimes:
         return RankTimes(self.rank, begin, end, *inside)
 
     def row(self) -> dict[str, float]:
-        """Seconds of each of `RANK_COLUMNS`."""
         span, compute, communication = self.end - self.begin, nanoseconds(self.compute), nanoseconds(self.communication)
         overlap, wait = nanoseconds(common(self.compute, self.communication)), nanoseconds(self.wait)
         unsplit = nanoseconds(self.unsplit)

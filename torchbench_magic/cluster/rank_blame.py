@@ -271,11 +271,7 @@ def blame_of(arrival: Ints, error: Ints, compute: Sequence[Ints]) -> Blame:
 
 
 def straggler_of(blame: Blame, span: float, error: float) -> Guilty:
-    """Whom to name.
-
-    Args:
-        span: seconds of the job; ``error``: seconds that the clocks may be off.
-    """
+    """Whom to name; the ``span`` of the job and the ``error`` of the clocks are in seconds."""
     totals = blame.totals
     rank = int(totals.argmax())
     every = blame.seconds.sum(axis=1)

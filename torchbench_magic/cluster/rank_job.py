@@ -42,7 +42,6 @@ class RankCell:
     Attributes:
         body: the cell, IPython's syntax transformed; ``flags``: of its compiler.
         codes: of the cell, for the names that it reads.
-        namespace: the notebook's names.
         text_of: file -> its cell.
         options: of the profile.
         shows_value: the value of the last expression is printed.

@@ -41,8 +41,6 @@ _DESCRIPTORS = "/proc/self/fd"
 
 
 class GlooSockets:
-    """Of one group."""
-
     def __init__(self) -> None:
         self._held: dict[int, str] = {}
 

@@ -545,7 +545,6 @@ class _Run:
         return replace(made, elapsed=time.monotonic() - self.began)
 
     def _engines_left_out(self) -> list[Doubt]:
-        """Engines that did not measure, or not to the end."""
         found = []
         for each, why in self.unfit.items():
             places = [subject.place for part in self.measured.values() for subject in part.subjects]

@@ -143,7 +143,6 @@ def dump(name: bytes) -> Callable[[], int]:
 
 
 def under_valgrind() -> bool:
-    """This process runs under valgrind."""
     answer = ctypes.c_ulong(0)
     array = (ctypes.c_ulong * 6)(IS_RUNNING, 0, 0, 0, 0, 0)
     code = _MOV_RAX + struct.pack("<Q", ctypes.addressof(array)) + _REQUEST

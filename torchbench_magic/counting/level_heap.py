@@ -214,7 +214,6 @@ def _new_arena() -> int:
 
 
 def _of_size(size: int) -> Iterator[object]:
-    """Objects that take ``size`` bytes each."""
     if size >= 48:
         return map(b"".ljust, itertools.repeat(size - 33))
     if size == 32:

@@ -483,10 +483,6 @@ def build(snips: Mapping[str, Snip], *, progress: Progress = NO_PROGRESS) -> dic
 
     It is heard while they run, not while they are started or what they made is put in place.
 
-    Args:
-        snips: name, for messages -> code.
-        progress: told what is compiled.
-
     Raises:
         MissingTool: no compiler.
         SnippetError: what does not compile, with the lines of the cell; no folder to keep it in.

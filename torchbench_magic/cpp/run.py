@@ -267,11 +267,6 @@ def compile_snippets(
 ) -> dict[str, Snippet]:
     """Compile what the cache does not hold, side by side, and call what is new once in a process of its own.
 
-    Args:
-        snips: name, for messages -> code.
-        threads: of torch, for that first call.
-        progress: told what is under way.
-
     Raises:
         MissingTool: no compiler; before anything else is done.
         SnippetError: code that does not compile (with the lines of the cell), or crashes.

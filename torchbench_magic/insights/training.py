@@ -50,7 +50,6 @@ class LoopFacts:
     wall: float
 
     def each(self, phase: str, *, but_first: bool = False) -> pd.Series[float]:
-        """Seconds of each step in a phase."""
         mine = self.phases[self.phases["phase"] == phase].set_index("step")["seconds"]
         return mine.iloc[1:] if but_first else mine
 

@@ -246,9 +246,6 @@ def autocast(name: str, site: Site) -> Change:
     """``torch.autocast``: matrix products and convolutions in a shorter dtype. Their results have its precision: three
     digits in bfloat16, four in float16, which also ends at 65 504. Each call enters it: until it is left it keeps the
     weights that were cast, and a step of training casts them anew.
-
-    Args:
-        name: ``bfloat16`` or ``float16``.
     """
     import torch
 
@@ -340,9 +337,6 @@ def optimizer_form(word: str, site: Site) -> Change:
     operation for each step of the formula. The formula stays; its last bits may not.
 
     The parameters are the same; a copy of the optimizer updates them, with copies of its state.
-
-    Args:
-        word: ``fused`` or ``foreach``.
     """
     import torch
 
@@ -528,16 +522,13 @@ def _targets(site: Site) -> tuple[list[str], list[str]]:
         elif is_a(value, FunctionType) and (value.__globals__ is site.home or value.__globals__ is site.names):
             inner = notebook_functions([name], site.names, site.home)
             called = {word for each in [value, *inner] for word in names_used(each.__code__)}
-            if _may_be_compiled(value) and _TRAINING.isdisjoint(called):
-                functions.append(name)
-            else:
+            suspends = inspect.isgeneratorfunction(value) or inspect.iscoroutinefunction(value)
+            if suspends or called & _TRAINING:
                 todo += sorted(variables_read([], site.names, [value]))
+            else:
+                functions.append(name)
     with_parameters = [name for name, model in modules.items() if any(True for _ in model.parameters())]
     return sorted(with_parameters or modules), sorted(functions)
-
-
-def _may_be_compiled(function: FunctionType) -> bool:
-    return not (inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function))
 
 
 def _is_compiled(module: Any) -> bool:

@@ -177,7 +177,6 @@ class CellCalls:
 
     @property
     def found(self) -> Found:
-        """What it reaches."""
         return reached_by(self._block, self.names)
 
     def site(self, call: CallOutcome) -> Site:

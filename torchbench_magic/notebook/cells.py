@@ -130,11 +130,9 @@ class Book:
     # -- where a magic stands
 
     def place_of_cell(self, magic: str, body: str) -> Place:
-        """Where the body of ``%%magic`` stands."""
         return self._place(magic, None, body) or Place(self._own_file(magic, body), 0, None)
 
     def place_of_line(self, magic: str, line: str) -> Place:
-        """Where the line ``%magic line`` stands."""
         return self._place(magic, line, None) or Place(
             self._own_file(magic, f"%{magic} {line}"), 1, None, f"%{magic} {line}"
         )

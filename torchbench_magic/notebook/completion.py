@@ -49,12 +49,7 @@ class Completions:
 
 
 def completions_at(text: str, line: int, column: int, known: Known) -> Completions | None:
-    """What may stand at a place of a cell; None where this package has no say.
-
-    Args:
-        text: the whole cell.
-        line, column: of the cursor, from 0.
-    """
+    """What may stand at a place of a cell; None where this package has no say. Lines and columns count from 0."""
     lines = text.split("\n")
     found = _MAGIC.search(lines[line][:column])
     if found is None or (found["sign"] == "%%" and line > 0):

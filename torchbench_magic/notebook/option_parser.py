@@ -261,15 +261,12 @@ def declared_options(kind: type) -> dict[str, Option]:
 
 
 def read_line(kind: type[T], magic: str, line: str, defaults: Mapping[str, Any] | None = None) -> tuple[T, str]:
-    """Read the leading options of ``line``.
+    """The leading options of ``line``, and its rest, verbatim.
 
     Args:
         kind: the dataclass of options.
         magic: as the user wrote it (``%timer``), for messages.
         defaults: values of the traits, by trait name.
-
-    Returns:
-        The options and the rest of the line, verbatim.
 
     Raises:
         OptionError: in one line, with what is valid.

@@ -132,7 +132,6 @@ def write_job(profile: RankProfile, options: ProfilerOptions, progress: Progress
 
 
 def _append(result: Any, progress: Progress) -> Callable[[str], object]:
-    """Writes a result to the store at a path."""
     return lambda path: open_store(path, progress).append(result)
 
 

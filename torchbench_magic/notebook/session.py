@@ -174,8 +174,6 @@ def import_libraries() -> None:
 
 
 class SessionMagics(Magics):
-    """Magics of a session."""
-
     def __init__(self, session: Session) -> None:
         super().__init__(session.shell)
         self._session = session

@@ -13,11 +13,7 @@ from typing import Any
 
 
 def is_ours(shell: Any, kind: str, magic: str) -> bool:
-    """Whether the name is this package's, loaded or still to be loaded, and not a magic of the user's.
-
-    Args:
-        kind: ``line`` or ``cell``.
-    """
+    """Whether the name is this package's, loaded or still to be loaded, and not a magic of the user's."""
     table = shell.magics_manager
     found = table.magics[kind].get(magic)
     if found is None:
@@ -52,8 +48,7 @@ def withdraw_completing(shell: Any) -> None:
 def _matchers(shell: Any) -> list[Any]:
     """Empty, and forgotten, where the shell completes nothing."""
     completer = getattr(shell, "Completer", None)
-    found: list[Any] = getattr(completer, "custom_matchers", [])
-    return found
+    return getattr(completer, "custom_matchers", [])
 
 
 def _is_this(matcher: Any) -> bool:

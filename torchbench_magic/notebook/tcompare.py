@@ -103,7 +103,6 @@ class CompareMagics(SessionMagics):
         return since_last(now, last)
 
     def _store(self, paths: list[str]) -> Store:
-        """The file that ``--last`` asks."""
         from torchbench_magic.storage.store import Store
 
         path = paths[0] if paths else self._session.settings.store
@@ -128,8 +127,7 @@ class CompareMagics(SessionMagics):
             if not stored:
                 raise OptionError(f"%tcompare --last: {store.path} has no results yet")
             _refuse_ranks(str(store.path), stored[-1])
-            newest: Comparison | Profile = stored[-1]
-            return newest
+            return stored[-1]
         results = [result for name in names for result in self._held(name).values()]
         if len(results) != 1:
             raise OptionError(f"%tcompare --last compares one result, not {len(results)}: give one, such as runs[-1]")
@@ -197,7 +195,6 @@ def _two_profiles(profiles: dict[str, Profile], options: CompareOptions) -> Prof
 
 
 def _since_last_profile(profile: Profile, store: Store) -> ProfileDiff:
-    """What changed since the last stored profile of the same code."""
     from torchbench_magic.profiling.diff import ProfileDiff
     from torchbench_magic.result_base import Doubt
 

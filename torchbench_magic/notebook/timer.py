@@ -65,8 +65,6 @@ class _Request:
 
 @magics_class
 class TimerMagics(SessionMagics):
-    """The magics that time."""
-
     @no_var_expand
     @line_cell_magic
     @documented(_HELP)

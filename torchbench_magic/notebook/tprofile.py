@@ -135,8 +135,6 @@ class _Request:
 
 @magics_class
 class ProfilerMagics(SessionMagics):
-    """The magics that profile."""
-
     @no_var_expand
     @line_cell_magic
     @documented(_HELP)
@@ -262,8 +260,7 @@ def _on_trace(target: str | None, names: Mapping[str, Any]) -> Callable[[Profile
     if not callable(names[target]):
         kind = type(names[target]).__name__
         raise OptionError(f"--on-trace {target}: {target} is a {kind}, not a function; write ./{target} for a folder")
-    found: Callable[[Profile], object] = names[target]
-    return found
+    return names[target]
 
 
 def _is_silenced(cell: str) -> bool:

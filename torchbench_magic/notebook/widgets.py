@@ -255,8 +255,7 @@ class Explorer(TableExplorer):
         raise NotImplementedError
 
     def _build(self) -> Document:
-        document: Document = show(self.result, "document")
-        return document
+        return show(self.result, "document")
 
     def _draw(self) -> Document:
         document = self._build()
@@ -390,7 +389,6 @@ class ProfileDiffExplorer(Explorer):
 
     @property
     def rows(self) -> pd.DataFrame:
-        """Rows of ``.lines`` whose place is selected; of ``.ops`` where operations are."""
         lines, ops = self.result.lines, self.result.ops
         chosen = [diff_view.place_in_other(self.result, row) in self.selection for row in frame_rows(lines)]
         return lines[chosen] if any(chosen) else ops[ops["op"].isin(self.selection)]
@@ -471,7 +469,6 @@ class CountsExplorer(TableExplorer):
 
     @property
     def rows(self) -> pd.DataFrame:
-        """The selected rows of ``result.frame``."""
         frame = self.result.frame
         chosen = set(self.selection)
         return frame[[name in chosen for name in self.result.functions]]

@@ -79,7 +79,6 @@ def _torch_folder() -> str:
 
 
 def _parts(text: str) -> tuple[str, list[str]]:
-    """The explanation and the hints."""
     explanation = re.search(r"Explanation: (.*)", text)
     return (explanation[1].strip() if explanation else ""), re.findall(r"Hint: (.*)", text)
 

@@ -302,7 +302,6 @@ def is_loaded() -> bool:
 
 
 def load() -> None:
-    """Import it."""
     import torch._dynamo  # noqa: F401
 
 

@@ -501,7 +501,6 @@ def settings_in_words() -> dict[str, str]:
 
 
 def put_settings(settings: Mapping[str, Any]) -> None:
-    """Put what `unusual_settings` found."""
     if settings:
         for kind in _sent_kinds():
             if kind.name in settings:
@@ -519,7 +518,6 @@ def generators_and_filters() -> dict[str, Any]:
 
 
 def put_generators_and_filters(found: Mapping[str, Any]) -> None:
-    """Put what `generators_and_filters` found."""
     sys.setrecursionlimit(found["recursion limit"])
     for kind in [*generators(), *_of_python()]:
         if kind.name in found:
@@ -527,16 +525,12 @@ def put_generators_and_filters(found: Mapping[str, Any]) -> None:
 
 
 def _sent_kinds() -> list[StateKind]:
-    numpy = sys.modules.get("numpy")
-    return [*of_torch(), *(_of_numpy(numpy) if numpy is not None else [])]
+    return [*of_torch(), *_of_numpy()]
 
 
 def all_kinds() -> list[StateKind]:
     """Every kind that this process has; inference mode stands before grad mode, which it changes too."""
-    found = [*of_torch(), *_of_python()]
-    if (numpy := sys.modules.get("numpy")) is not None:
-        found += _of_numpy(numpy)
-    return [*found, *generators()]
+    return [*of_torch(), *_of_python(), *_of_numpy(), *generators()]
 
 
 # ---- Python and numpy --------------------------------------------------------------------------------------------
@@ -606,7 +600,10 @@ def _hook_words(name: str) -> Callable[[Any, Any], str]:
     return lambda value, than: f"{name}({'None' if value is None else called_by(value)})"
 
 
-def _of_numpy(numpy: Any) -> list[StateKind]:
+def _of_numpy() -> list[StateKind]:
+    if (numpy := sys.modules.get("numpy")) is None:
+        return []
+
     def words(value: dict[str, str], than: dict[str, str]) -> str:
         changed = ", ".join(f"{name}={value[name]!r}" for name in value if value[name] != than[name])
         return f"NumPy error handling {changed}"

@@ -46,7 +46,6 @@ class Reached:
     """What the code leads to after its run.
 
     Attributes:
-        namespace: its variables.
         value: of its trailing expression, which whoever shows it keeps.
     """
 

@@ -186,12 +186,7 @@ _REGION = "Torch-Compiled Region"  # begins the name of the range in which compi
 
 
 def runs_as_it_is(frames: pd.DataFrame, function: str) -> tuple[int, float]:
-    """(calls, seconds) of a function as it is: one that is compiled runs within the range of its region.
-
-    Args:
-        frames: columns of `FRAME_COLUMNS`.
-        function: its name, qualified or not.
-    """
+    """(calls, seconds) of a function as it is: one that is compiled runs within the range of its region."""
     name = function.rpartition(".")[2]
     names, kinds = frames["name"].tolist(), frames["kind"].tolist()
     calls, found = 0, 0.0

@@ -247,10 +247,7 @@ def _of_text(name: str, dtype: str, rows: int, codec: str, data: str) -> PackedC
 
 
 def embedded_profile(content: object, size: int) -> Profile:
-    """The profile that stands under `OWN_KEY`.
-
-    Args:
-        size: bytes of the file.
+    """The profile that stands under `OWN_KEY` in a file of ``size`` bytes.
 
     Raises:
         TraceError: a newer version wrote it.

@@ -166,7 +166,7 @@ def insights_table(insights: Sequence[Insight]) -> Table | None:
         texts("kind", "kind", 16, lambda row: row["insight"].kind),
         measured_columns("seconds", "at most", scale),
         texts("text", "why", 120, lambda row: row["insight"].text.replace("`", "")),
-        texts("cure", "what may help", 120, lambda row: " ".join(_cure_texts(row["insight"].cures))),
+        texts("cure", "what may help", 120, lambda row: _cures(row["insight"])),
     )
     rows = [{"insight": each, "seconds": each.seconds or None} for each in insights]
     return built_table("insights", tuple(built), rows, lambda row: _place(row["insight"]))
@@ -176,9 +176,8 @@ def _place(insight: Insight) -> str:
     return str(insight.places[0]) if insight.places else "the whole run"
 
 
-def _cure_texts(cures: Iterable[Cure]) -> Iterator[str]:
-    for cure in cures:
-        yield cure.text.replace("`", "") + (f" {cure.code}" if cure.code else "")
+def _cures(insight: Insight) -> str:
+    return " ".join(f"{cure.text.replace('`', '')} {cure.code}".strip() for cure in insight.cures)
 
 
 # ---- lines -----------------------------------------------------------------------------------------------------------
@@ -417,7 +416,6 @@ def _note(seen: Annotated, record: Mapping[str, Any]) -> str:
 
 
 def _detail(seen: Annotated, source: Source, thread: int, line: int, where: str) -> Table | None:
-    """The operations of one line."""
     every = seen.ops.get((source.source_id, thread, line), [])
     if not every:
         return None

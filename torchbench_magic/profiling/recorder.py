@@ -132,11 +132,9 @@ class LineSource(Protocol):
 
     def outside_calls(self) -> int:
         """Calls of code that is not recorded, which the source has looked at so far (``sys.settrace`` only)."""
-        ...
 
     def held(self) -> int:
         """Bytes of the record of the thread that started the source."""
-        ...
 
 
 class NoLines:

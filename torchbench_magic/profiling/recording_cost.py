@@ -305,7 +305,6 @@ class Repeats:
         body: runs it once; what it returns is awaited if it can be.
         record: a new recording, as the first run had it.
         threads: torch's thread count of the runs; None: as it is.
-        clock: seconds.
 
     Attributes:
         pairs: (seconds with, seconds without), in the order taken.

@@ -39,7 +39,6 @@ class LineTree:
         return len(self.parent)
 
     def root(self, thread: int) -> int:
-        """A new root for ``thread``."""
         return self._append(-1, thread, NO_LINE, 0)
 
     def child(self, parent: int, code: int, line: int) -> int:

@@ -45,11 +45,7 @@ _AGAIN = "Profile it again on a quiet machine."
 
 
 def doubts_of_load(load: CoreWait | None, num_threads: int) -> list[Doubt]:
-    """Nothing where threads of this process hardly waited for a core, or where that is not known.
-
-    Args:
-        num_threads: torch's threads.
-    """
+    """Nothing where threads of this process hardly waited for a core, or where that is not known."""
     if load is None or load.wall <= 0:
         return []
     seen = contention_between(load.spent)

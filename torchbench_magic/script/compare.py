@@ -123,7 +123,6 @@ def _name_for(function: Callable[..., object], given: str, taken: Mapping[str, A
 
 
 # ---- script_entrance -------------------------------------------------------------------------------------------------
-# `compare`: statements and callables of a script, timed side by side, in this process or in fresh interpreters.
 
 
 def compare(

@@ -271,7 +271,6 @@ def columns_of(built: Iterable[BuiltColumn]) -> tuple[Column, ...]:
 
 
 def cells_of(built: Iterable[BuiltColumn], *record: Any) -> tuple[Cell, ...]:
-    """The cells of one record."""
     return tuple(each.cell(*record) for each in built)
 
 

@@ -169,7 +169,6 @@ def compare_table(table: Compare) -> Bundle:
 
 
 def callgrind_stats(stats: CallgrindStats) -> Bundle:
-    """The count, and the functions it is made of."""
     counts = stats.stats(inclusive=False)
     total = stats.counts(denoise=False)
     runs = units.counted(stats.number_per_run, "run")

@@ -463,7 +463,6 @@ _LEFT_OUT = {"samples", "saved", "unpaired", "history", "counts"}  # tables; fac
 
 
 def comparison_record(result: Comparison) -> Record:
-    """The record of a comparison."""
     header = {
         "identity": [list(identity_of(subject)) for subject in result.subjects],
         "source_id": [source_id(subject.before, subject.stmt) for subject in result.subjects],

@@ -208,8 +208,6 @@ class Recording:
         """The stored result of a point that is finished; None where it is to be measured.
 
         Args:
-            task: what is asked.
-            point: of it.
             environments: those in which it could be measured now; none: in this process.
 
         The source of setup, body and the notebook's functions they call, the shapes and values of what the notebook

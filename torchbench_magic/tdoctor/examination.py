@@ -86,11 +86,7 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def limit_findings(threads: int, files: SystemFiles = THIS_MACHINE) -> Iterator[Finding]:
-    """Threads, affinity, quota.
-
-    Args:
-        threads: torch's intra-op threads.
-    """
+    """Threads, affinity, quota."""
     quota, installed = cpu_quota(files), os.cpu_count() or 1
     named = ", ".join(f"{name}={os.environ[name]}" for name in _THREAD_VARIABLES if name in os.environ)
     yield _of_threads(threads, cores_under(quota), named)
@@ -281,11 +277,7 @@ def _family(processes: dict[int, tuple[str, int, int]], root: int) -> set[int]:
 
 
 def load_findings(seen: WatchedLoad, cores: int) -> Iterator[Finding]:
-    """What the load does to measurements.
-
-    Args:
-        cores: processors that this process may use.
-    """
+    """What the load does to measurements."""
     yield _of_others(seen, cores)
     if seen.own > _OWN:
         text = f"This process, or one that it started, is using the CPU: {seen.own:.2f} cores."
@@ -387,11 +379,7 @@ def _of_power(files: SystemFiles) -> Iterator[Finding]:
 
 
 def openmp_finding(libraries: Sequence[NativeLibrary] | None) -> Finding:
-    """Which runtimes are loaded.
-
-    Args:
-        libraries: None where the system does not tell.
-    """
+    """Which runtimes are loaded; ``libraries`` is None where the system does not tell."""
     if libraries is None:
         text = "Which OpenMP runtimes are loaded is unknown."
         return Finding("OpenMP", "not available", text, "/proc/self/maps cannot be read")
@@ -584,12 +572,7 @@ def _with_self_test(known: Diagnosis, progress: Progress) -> Diagnosis:
 
 
 def findings_of(threads: int, accelerator: str | None, files: SystemFiles = THIS_MACHINE) -> Iterator[Finding]:
-    """All but the load. What cannot be read is said to be not available, and the rest goes on.
-
-    Args:
-        threads: torch's intra-op threads.
-        accelerator: its name, or None.
-    """
+    """All but the load. What cannot be read is said to be not available, and the rest goes on."""
     yield from limit_findings(threads, files)
     yield from memory_findings(files)
     yield from build_findings()

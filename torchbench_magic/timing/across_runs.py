@@ -371,7 +371,8 @@ def _compared(
     results: Mapping[str, Comparison], baseline: str | None, by: SideBy, *, yardsticks: bool = True
 ) -> Comparison:
     if by != "env" or not results:
-        return _side_by_side(results, _homes(results), baseline, by, yardsticks=yardsticks)
+        homes = [(result, row) for result in results.values() for row in range(len(result.subjects))]
+        return _side_by_side(results, homes, baseline, by, yardsticks=yardsticks)
     latest = _latest_of_env(results)
     homes = [(results[name], row) for name, rows in latest.items() for row in rows]
     shown = {name: take(results[name], rows) for name, rows in latest.items()}
@@ -509,21 +510,13 @@ def _laid_out(results: Mapping[str, Comparison]) -> tuple[Comparison, list[str]]
         history |= {len(names) + row: known for row, known in result.history.items()}
         names += [name] * len(result.subjects)
         counts = result.counts.of_result(name)
-        parts.append(replace(result, subjects=_with_axis(result, name), baseline=None, margin=margin, counts=counts))
+        subjects = tuple(replace(s, axes=((AXIS, name), *_own_axes(s))) for s in result.subjects)
+        parts.append(replace(result, subjects=subjects, baseline=None, margin=margin, counts=counts))
     whole = join_comparisons(parts)
     options = parts[0].options if all(part.options == parts[0].options for part in parts) else {}
     environment = common_environment([part.environment for part in parts])
     whole = replace(whole, environment=environment, options=options, seed=None, elapsed=math.nan, saved="")
     return replace(whole, unpaired={}, history=history, warnings=[]), names
-
-
-def _homes(results: Mapping[str, Comparison]) -> list[Home]:
-    """For each row of all, the result that it is of and its row there."""
-    return [(result, row) for result in results.values() for row in range(len(result.subjects))]
-
-
-def _with_axis(result: Comparison, name: str) -> tuple[Subject, ...]:
-    return tuple(replace(s, axes=((AXIS, name), *_own_axes(s))) for s in result.subjects)
 
 
 def _warnings(results: Mapping[str, Comparison]) -> Iterator[Doubt]:

@@ -279,7 +279,6 @@ class Stalls:
             _thread.start_new_thread(self._watch, ())  # not one that the code finds among its threads
 
     def begin(self, call: BlockRequest) -> None:
-        """A block begins."""
         longest, shortest = self._known.get(call.block.source, (math.inf, math.inf))
         expected = max(longest, shortest * (call.calls + call.primed))
         task = asyncio.current_task() if call.block.is_async else None

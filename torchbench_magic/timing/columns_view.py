@@ -311,7 +311,6 @@ def measured(comparison: Comparison) -> Iterator[str]:
 
 
 def was_compiled(frame: pd.DataFrame) -> bool:
-    """Whether any alternative was compiled."""
     return "compile_time" in frame and bool(frame["compile_time"].notna().any())
 
 

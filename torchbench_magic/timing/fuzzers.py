@@ -86,7 +86,6 @@ def fuzz_points(text: str, namespace: Mapping[str, Any], *, seed: int | None = N
 
     Args:
         text: ``KIND[:COUNT]`` with a name of `OP_FUZZERS`, or ``NAME[:COUNT]`` with a Fuzzer of ``namespace``.
-        namespace: the user's names.
         seed: of the draws; None is the fuzzer's own seed, 0 for one made here.
         cuda: tensors of the op fuzzers are made on the GPU.
 

@@ -62,11 +62,6 @@ class SwitchScope:
 def scopes_of(found: Mapping[str, Found], blocks: Iterable[Block], namespace: dict[str, Any]) -> dict[str, SwitchScope]:
     """The scope of each alternative. What others assign in libraries belongs to it, too: a class or a module of one may
     concern all code, an instance concerns code that reaches it.
-
-    Args:
-        found: what each alternative reaches.
-        blocks: their code.
-        namespace: the names they run with.
     """
     of_block = dict(zip(found, blocks, strict=True))
     assigned = [
@@ -454,7 +449,6 @@ class Isolation:
         self._current, self._modules = key, len(sys.modules)
 
     def note_warm_up(self, key: int) -> None:
-        """Note what the warm-up of ``key`` left changed."""
         self._own[key] = self._read(self._names[key], self._bases[key])
 
     def rewind(self, keys: Iterable[int]) -> None:

@@ -106,7 +106,6 @@ def _has_stopped(value: Any) -> bool:
 
 
 def is_cursor(value: Any) -> bool:
-    """Whether it is a cursor of sqlite3."""
     return issubclass(type(value), getattr(sys.modules.get("sqlite3"), "Cursor", ()))
 
 

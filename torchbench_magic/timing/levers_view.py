@@ -167,17 +167,13 @@ def _tried(comparison: Comparison) -> list[_Tried]:
 
 
 def trial_columns(comparison: Comparison) -> Iterator[BuiltColumn]:
-    """Result and largest difference."""
-
-    def _not_compared(at: int) -> str:
-        return "" if at == comparison.base_row(at) else "not compared"
-
     def result(at: int, record: Any) -> Cell:
-        is_known = isinstance(record.result, str) and bool(record.result)
         trial = comparison.subjects[at].trial
         if trial is not None and trial.result == "differs" and trial.differs_in.startswith("dtype"):
             return Cell("other dtype", None, _tone(record.result))
-        return Cell(record.result if is_known else _not_compared(at), None, _tone(record.result))
+        is_known = isinstance(record.result, str) and bool(record.result)
+        unknown = "" if at == comparison.base_row(at) else "not compared"
+        return Cell(record.result if is_known else unknown, None, _tone(record.result))
 
     def difference(at: int, record: Any) -> Cell:
         value = record.max_difference

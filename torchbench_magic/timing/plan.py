@@ -177,7 +177,6 @@ class Plan:
 
 
 # ---- count_options ---------------------------------------------------------------------------------------------------
-# The plan of a count: what the options ask for, after they were read; typed and frozen.
 
 
 @dataclass(frozen=True)

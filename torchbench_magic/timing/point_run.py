@@ -520,10 +520,6 @@ class TimedBlocks:
 class TimedCode(Protocol):
     """The code of one point's alternatives. A run asks in this order: ``set_up``, ``compile``, ``check`` where the plan
     has it, ``subject`` of each alternative and thread count, ``leave``, ``facts``; ``job`` once the run is over.
-
-    Attributes:
-        task: what is asked.
-        point: of the sweep; None where there is none.
     """
 
     task: Task
@@ -565,9 +561,7 @@ class RunProgress:
     """Tells the task's progress of one point; its output goes where the notebook's does, not the timed code's.
 
     Args:
-        task: what is asked.
         place: (index of the point, number of points).
-        threads: the thread counts of the point.
     """
 
     def __init__(self, task: Task, place: tuple[int, int], threads: Sequence[int]) -> None:

@@ -221,13 +221,12 @@ MORE = 2
 
 
 def compare_in_processes(task: Task, *, awaits: bool = False) -> Comparison:
-    """Time each body against the others in ``task.plan.processes`` interpreters; setup runs in each of them.
+    """Time each body against the others in ``task.plan.processes`` interpreters, which run setup each.
+
+    Ratios are those over the processes.
 
     Args:
         awaits: the code awaits at its own level.
-
-    Returns:
-        The comparison, whose ratios are those over the processes.
 
     Raises:
         BodyError: a variable that cannot travel; an interpreter that cannot be started, or that the code ends.

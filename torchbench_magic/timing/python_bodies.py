@@ -50,7 +50,6 @@ class PythonBodies:
     """The statements of one point; see `timing.point_run.TimedCode`.
 
     Args:
-        task: what is asked.
         point: makes the names of the point, here and now; None where there is no sweep.
 
     Attributes:

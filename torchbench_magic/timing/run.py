@@ -29,10 +29,7 @@ from .warnings import doubts_of
 
 
 def compare_bodies(task: Task) -> Comparison:
-    """Time each body against the others, at each point.
-
-    Returns:
-        The comparison, one measurement per point, thread count and body.
+    """Time each body against the others, at each point and thread count.
 
     Raises:
         OptionError: a plan that does not fit the bodies.

@@ -257,7 +257,6 @@ class InputsRead:
     """The inputs of each alternative, as setup left them and as the caller gave them.
 
     Args:
-        task: what is asked.
         made: names that the sweep's point makes, which are its axes and no inputs.
     """
 

@@ -22,7 +22,6 @@ from .written_objects import WrittenObjects
 
 
 def reached_by(block: Block, namespace: dict[str, Any]) -> Found:
-    """What the code of a block reaches."""
     return search(block.inputs, {*block.names, *texts_within(block.replicas[0].__code__)}, namespace)
 
 

@@ -205,7 +205,6 @@ def test_it_pickles() -> None:
 
 
 # ==== cores used ======================================================================================================
-# How the cores were used: what is said, shown and drawn.
 
 
 BESIDE_OTHERS = CoreUse(

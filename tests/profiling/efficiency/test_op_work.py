@@ -55,13 +55,10 @@ def test_in_place_is_read_and_written_and_a_fill_is_only_written() -> None:
     assert (found.bytes, found.written) == (12_000, 4000)
 
 
-def test_an_expanded_input_counts_as_what_is_in_memory() -> None:
+def test_an_expanded_input_counts_as_what_is_in_memory_and_a_table_as_the_rows_that_are_read() -> None:
     shapes, strides = [[100, 50], [100, 50]], [[50, 1], [0, 1]]
     found = work("aten::add", shapes, [F, F], [None, None, None], overload="Tensor", strides=strides)
     assert found.bytes == 4 * (5000 + 50 + 5000)
-
-
-def test_a_table_of_which_rows_are_read_counts_as_these_rows() -> None:
     found = work("aten::index_select", [[100_000, 8], [], [10]], [F, "Scalar", "long int"], [None, 0, None])
     assert found.bytes == 2 * 10 * 8 * 4 + 10 * 8
 

@@ -104,18 +104,12 @@ def test_what_a_loop_does_after_the_optimizer_belongs_to_the_step_that_was() -> 
     assert lengths.index(max(lengths)) == 2
 
 
-def test_without_input_a_step_begins_with_the_first_phase_after_the_optimizer() -> None:
+@pytest.mark.parametrize("first", [[(ZERO_GRAD, 2), (FORWARD, 10)], [(FORWARD, 10), (ZERO_GRAD, 2)]])
+def test_without_input_a_step_begins_with_the_first_phase_after_the_optimizer(first: list[tuple[int, int]]) -> None:
     told = Told()
     for _ in range(4):
-        told.does((ZERO_GRAD, 2), (FORWARD, 10), (BACKWARD, 30), (OPTIMIZER, 5, ONE)).waits(7)
-    assert [begin for begin, _ in told.steps] == begins(told, ZERO_GRAD)
-
-
-def test_gradients_that_are_cleared_before_backward_do_not_begin_a_step() -> None:
-    told = Told()
-    for _ in range(4):
-        told.does((FORWARD, 10), (ZERO_GRAD, 2), (BACKWARD, 30), (OPTIMIZER, 5, ONE))
-    assert [begin for begin, _ in told.steps] == begins(told, FORWARD)
+        told.does(*first, (BACKWARD, 30), (OPTIMIZER, 5, ONE)).waits(7)
+    assert [begin for begin, _ in told.steps] == begins(told, first[0][0])
 
 
 def test_accumulated_gradients_make_one_step_of_several_batches() -> None:
@@ -259,19 +253,12 @@ def test_what_lies_between_two_loops_is_of_no_step(loader: int | None, passes: i
     assert [a[1] == b[0] for a, b in pairwise(steps)] == [True] * 4 + [False] + [True] * 4
 
 
-def test_lines_that_take_turns_are_of_one_loop() -> None:
+@pytest.mark.parametrize("steps_on", [[(100, 1), (200, 1)] * 3, [(100, 5), (200, 1)], [(100, 1), (200, 5)]])
+def test_lines_that_take_turns_and_a_single_step_on_a_line_of_its_own_are_of_one_loop(
+    steps_on: list[tuple[int, int]],
+) -> None:
     told = Told()
-    for line in [100, 200] * 3:
-        train_on(told, line, 1).waits(20)
-    steps = told.steps
-    assert len(steps) == 6
-    assert all(a[1] == b[0] for a, b in pairwise(steps))
-
-
-@pytest.mark.parametrize("numbers", [(5, 1), (1, 5)])
-def test_a_single_step_on_a_line_of_its_own_is_part_of_the_loop_beside_it(numbers: tuple[int, int]) -> None:
-    told = Told()
-    for line, number in zip((100, 200), numbers, strict=True):
+    for line, number in steps_on:
         train_on(told, line, number).waits(20)
     steps = told.steps
     assert len(steps) == 6

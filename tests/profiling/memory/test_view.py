@@ -21,7 +21,6 @@ from torchbench_magic.show.document import plain
 from torchbench_magic.show.renderers import mimebundle, to_text
 
 # ==== memory ==========================================================================================================
-# Memory over time: what the sentence, the table and the picture say of rows that are known.
 
 
 MIB = 2**20

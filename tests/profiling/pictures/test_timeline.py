@@ -26,7 +26,6 @@ from torchbench_magic.profiling.trace import EVENT_COLUMNS, Trace, compact
 from torchbench_magic.show.renderers import mimebundle
 
 # ==== timeline ========================================================================================================
-# The timeline: what it says, what it draws together, and how it is used in a browser.
 
 
 HOSTILE = '<img src=x onerror="window.hit=1"></script><script>window.hit=1</script>'

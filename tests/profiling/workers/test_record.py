@@ -154,10 +154,10 @@ def test_a_line_that_waits_for_workers_says_so_and_where_they_spend_it(tmp_path:
     assert kept.workers.equals(made.workers)
 
 
-def test_a_line_that_keeps_the_interpreters_lock_is_seen() -> None:
+@pytest.mark.parametrize(("data", "function"), [(Sorts(), "sorts"), (Streamed(), "__iter__")])
+def test_a_line_that_keeps_the_interpreters_lock_is_seen_and_so_is_a_stream(data: Any, function: str) -> None:
     """The worker goes on until it was: it does not let go of the lock by itself there."""
-    made = profile(LOOP, globals={"loader": DataLoader(Sorts(), num_workers=1)})
-    assert "sorts" in functions(made)
+    assert function in functions(profile(LOOP, globals={"loader": DataLoader(data, num_workers=1)}))
 
 
 def test_workers_of_a_cells_own_loop_were_started_before_its_recorded_steps() -> None:
@@ -185,11 +185,6 @@ def test_spawned_workers_are_seen_too(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "works" in functions(profile(LOOP, globals={"loader": spawned}))
     finally:
         resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]  # a process of Python's own that stays
-
-
-def test_workers_of_a_stream_are_seen_too() -> None:
-    made = profile(LOOP, globals={"loader": DataLoader(Streamed(), num_workers=1)})
-    assert "__iter__" in functions(made)
 
 
 def test_workers_from_before_are_not_looked_into() -> None:

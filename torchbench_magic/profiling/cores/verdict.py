@@ -291,13 +291,7 @@ def counts_to_compare(cores: int, current: int) -> tuple[int, ...]:
 
 
 def proof_of(text: str | None, cores: int, current: int) -> str:
-    """A cell to paste: the profiled one under ``%%timer`` at several thread counts; without a cell the magic alone.
-
-    Args:
-        text: of the profiled cell, with its magic; None where there is none.
-        cores: usable ones.
-        current: torch's thread count.
-    """
+    """A cell to paste: the profiled one under ``%%timer`` at several thread counts; without a cell the magic alone."""
     magic = f"%%timer --threads {','.join(map(str, counts_to_compare(cores, current)))}"
     lines = (text or "").strip("\n").splitlines()
     if lines and lines[0].lstrip().startswith("%%"):

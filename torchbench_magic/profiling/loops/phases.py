@@ -39,7 +39,6 @@ def phases_of(parts: pd.DataFrame) -> pd.DataFrame:
 
 
 def step_seconds(phases: pd.DataFrame) -> pd.Series[float]:
-    """Seconds of each step, by its number."""
     seconds: pd.Series[float] = phases.groupby("step")["seconds"].sum()
     return seconds
 

@@ -56,19 +56,15 @@ class LinesSeen(Protocol):
 
     def shares(self, begin: int, end: int) -> Mapping[int, float]:
         """Number of a place (-1: no line) -> ns; they add up to the stretch, or are empty where nothing is known."""
-        ...
 
     def looks(self, begin: int, end: int) -> Mapping[int, int] | None:
         """Number of a place (-1: no line) -> looks that saw it; None where lines are known without looks."""
-        ...
 
     def added(self, begin: int, end: int) -> float:
         """ns of the stretch that recording may have added; NaN: not known."""
-        ...
 
     def added_by_place(self, begin: int, end: int) -> Mapping[int, float]:
         """The same by the number of a place (-1: no line)."""
-        ...
 
 
 class SampledLines:

@@ -29,7 +29,6 @@ class TimelineWidget(Lasting, anywidget.AnyWidget):  # type: ignore[misc]  # any
     """A timeline drawn by ``static/timeline_explorer.js``.
 
     Args:
-        line: the `profiling.pictures.timeline.Timeline`.
         spec: what ``static/timeline_graph.js`` reads of it, see `profiling.pictures.timeline.spec_of`.
 
     Attributes:
