@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import random
@@ -237,6 +238,17 @@ def test_code_that_counts_goes_on_in_the_next_iteration_and_leaves_the_caller_s_
     assert timed_calls == [*range(1, len(timed_calls) + 1)]
     assert len(timed_calls) > 1000
     assert (names["n"], names["x"]) == (0, "a")
+
+
+def test_each_alternative_fills_its_own_of_what_goes_on() -> None:
+    """Else the second one would find more than 8 once the first has replaced it, and never empty it."""
+    names: dict[str, Any] = {"buf": []}
+    text = "buf.append(1)\nclock.work(10)\nif len(buf) == 8:\n    {}()\n    buf = []"
+    done: list[str] = []
+    names |= {name: functools.partial(done.append, name) for name in "ab"}
+    timed(FakeClock(), {name: text.format(name) for name in "ab"}, names=names)
+    assert min(done.count("a"), done.count("b")) > 100
+    assert names["buf"] == []
 
 
 def test_nothing_is_written_to_the_callers_namespace() -> None:

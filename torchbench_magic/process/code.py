@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
+import copy
 import dis
 import functools
 import gc
@@ -15,6 +16,7 @@ import numbers
 import operator
 import re
 import sys
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from traceback import walk_tb
@@ -455,6 +457,8 @@ def _reads_before_binding(statement: ast.stmt) -> set[str]:
 # (`buf.append(x); if len(buf) == 8: buf = []`), is the body of a loop: its names go on from one timed call to the next
 # as they would there. Put back, each call would take the same branch, and what the object holds would not be put back.
 
+_FILLED = (list, dict, set, deque, bytearray)
+"""Of what goes on, each alternative fills its own: two that fill one until it holds 64 items meet that once."""
 _STORES = ("STORE_NAME", "STORE_GLOBAL", "DELETE_NAME")
 _GROW, _BOUND = (ast.Mult, ast.Pow, ast.LShift), (ast.Mod, ast.BitAnd, ast.FloorDiv, ast.RShift, ast.Call, ast.IfExp)
 
@@ -590,6 +594,7 @@ def compile_loop(
     copies = tuple(FunctionType(code.replace(), namespace, "<module>") for _ in range(replicas))
     empty = FunctionType(bare, namespace, "<module>")
     kept = {n: namespace[n] for n in names.reset | names.shared if n in namespace}
+    kept |= {n: copy.copy(kept[n]) for n in going_on if type(kept[n]) in _FILLED}
     inputs = frozenset(globals_read(module) - (names.bound - names.reset))
     return Loop(copies, empty, is_async, used, kept, body.source, inputs, frozenset(going_on), frozenset(first))
 
