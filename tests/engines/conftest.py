@@ -84,7 +84,7 @@ def running_cluster(folder: Path, engines: int = 2, **environment: str) -> Itera
 
 def _wait_for(cluster: RunningCluster, engines: int) -> None:
     file = cluster.ipython_dir / f"profile_{PROFILE}" / "security" / "ipcontroller-client.json"
-    while not file.exists():
+    while not (file.exists() and file.stat().st_size):
         cluster.still_runs()
         time.sleep(0.02)
     with cluster.connected() as found:
