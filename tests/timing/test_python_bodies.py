@@ -92,6 +92,7 @@ def timed(
     ("for k in (1, 2):\n    f()\n    n = k", "", "inner"),
     ("n = 5\ng = lambda: f()\ng()", "", "inner"),
     ("n = 5\ng()", "def g():\n    clock.work(10)\n    return n", "g"),
+    ("f()\nn += 1", "", "inner"),  # goes on to the next call
     ("def inner():\n    return 2\nf()", "", "f"),
 ])  # fmt: skip
 def test_a_function_that_reads_another_value_is_named_and_there_is_no_verdict(body: str, setup: str, who: str) -> None:

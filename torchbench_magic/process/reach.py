@@ -228,7 +228,7 @@ def _names_set_in(code: CodeType) -> frozenset[str]:
 
 
 def mention(names: Iterable[str]) -> None:
-    """Names that code uses, of attributes too."""
+    """Have attributes of these names, which code uses, looked for in objects too."""
     _mentioned.update(names)
 
 
@@ -250,7 +250,7 @@ def dict_of(value: Any) -> Any:
     """``__dict__`` as the object holds it, or its `Attributes`. A proxy's ``__getattr__`` and ``__class__`` are not
     asked: they may raise anything, or make what they stand for."""
     kind = type(value)
-    is_plain = _STAND_INSIDE and kind.__flags__ & _MANAGED and kind.__basicsize__ == Found.__basicsize__
+    is_plain = _STAND_INSIDE and kind.__flags__ & _MANAGED and kind.__basicsize__ == Found.__basicsize__  # no slots
     if is_plain and not is_module(value) and (attributes := Attributes(value)).now() is not None:
         return attributes
     try:

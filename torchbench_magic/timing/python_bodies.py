@@ -112,7 +112,7 @@ class PythonBodies:
         bound = self._bound_before()
         objects.rebound = {
             name: shadowed_names(bound, found[name].functions, home)
-            + rebound_names(self._tree(task.bodies[name]), block.inputs, names, home)
+            + rebound_names(self._tree(task.bodies[name]), block.inputs, block.going_on, names, home)
             for name, block in zip(task.bodies, blocks, strict=True)
         }
         others = [variant.names for variant in task.variants.values() if variant.names is not None]
@@ -230,7 +230,7 @@ def shadowed_names(
 
 
 def rebound_names(
-    tree: ast.Module, inputs: Set[str], names: Mapping[str, Any], home: Mapping[str, Any]
+    tree: ast.Module, inputs: Set[str], going_on: Set[str], names: Mapping[str, Any], home: Mapping[str, Any]
 ) -> tuple[tuple[str, str], ...]:
     """("own", "`n`, but `f`") of each name that is bound where a function called afterwards reads another of it.
 
@@ -240,6 +240,7 @@ def rebound_names(
     Args:
         tree: of the timed code; it stays as it is.
         inputs: names that an iteration may read of ``names``.
+        going_on: names that go on to the next iteration, all of which is called afterwards.
         names: of the run.
         home: those of the notebook, which its functions read.
     """
@@ -254,7 +255,7 @@ def rebound_names(
         if name in imported or name not in everywhere:  # an import binds what it was, as a rule
             continue
         where = [home] if name in bound.shared else [home, names]
-        readers = _readers_of(name, reached(frozenset(later & inputs)), where)
+        readers = _readers_of(name, reached(frozenset(inputs if name in going_on else later & inputs)), where)
         said |= dict.fromkeys(("own", f"`{name}`, but `{reader}`") for reader in readers)
     return tuple(said)
 

@@ -244,9 +244,8 @@ class Probe:
             names = yield from self._by_what_is_put_back(self._seen.last.left, copied)
             if names is not None and names.how != PUT_BACK:
                 self.finding, names = self.finding or names, None
-            own = {
-                k: one for k, one in self._reach().items() if k not in self._code.going_on
-            }  # a count is not the user's
+            # of what goes on a count is told by the code itself
+            own = {k: one for k, one in self._reach().items() if k not in self._code.going_on}
             self.clauses = [one for one in (names, self._seen.grown(own)) if one is not None]
 
     def _by_what_is_put_back(
