@@ -155,9 +155,10 @@ class Attributes(MutableMapping[str, Any]):
                     value = object.__getattribute__(owner, name)
                     if not (is_method and type(value) is MethodType):
                         (defaults if value is default else own)[name] = value
+            order = [*map(id, there)]
             for found in (own, own | defaults):
-                if sorted(map(id, found.values())) == sorted(map(id, there)):
-                    return found
+                if sorted(map(id, found.values())) == sorted(order):
+                    return dict(sorted(found.items(), key=lambda pair: (order.index(id(pair[1])), pair[0])))
             if [*map(type, there)] == [dict]:
                 break  # that of its attributes, mostly
         return None
