@@ -14,12 +14,12 @@ from torchbench_magic.process import contention
 usage, living_children = contention._usage, contention._living_children
 
 
-def _usage() -> tuple[float, float]:
-    return usage()[0], 0.0
+def _usage() -> tuple[float, float, float]:
+    return *usage()[:2], 0.0
 
 
 def _stat() -> tuple[float, float]:
-    return usage()[0] + living_children(), 0.0
+    return sum(usage()[:2]) + living_children(), 0.0
 
 
 def _schedstat(threads: object) -> tuple[float, float]:

@@ -89,8 +89,15 @@ def test_own_threads_that_are_too_many_are_told_from_a_busy_machine() -> None:
     assert "Busy" not in doubt.text
     assert "`--threads 2`" in doubt.action
     (few,) = doubts_of_load(waits(0.9, active=3), 2)
-    assert "own threads, or processes it started, used the cores" in few.text
+    assert few.text.startswith("Oversubscribed: this process's own threads used the cores. Threads")
     assert "`--threads 1`" in few.action
+
+
+def test_processes_that_this_one_started_are_told_from_its_threads() -> None:
+    (doubt,) = doubts_of_load(waits(0.9, children=1.7), 2)
+    assert doubt.kind == "oversubscribed"
+    assert "processes that this one started, such as workers of a loader, used 1.7 of 2 cores" in doubt.text
+    assert "threads" not in doubt.action
 
 
 def test_of_a_short_run_it_is_not_said_what_others_took() -> None:

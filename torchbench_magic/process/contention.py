@@ -158,16 +158,18 @@ class Counters:
     ran: float
     waited: float
     throttled: float
+    children: float = 0.0  # the part of ``own_cpu`` that processes below this one used
     windows: int = 0
 
     @classmethod
     def read(cls, threads: Mapping[int, tuple[float, float]] | None = None) -> Counters:
         """Read them now. ``threads``: as `thread_times` gives them, where they were read already."""
-        own, switches = _usage()
-        own += _living_children()
+        own, reaped, switches = _usage()
+        children = reaped + _living_children()
         busy, steal = _stat()
         ran, waited = _schedstat(thread_times() if threads is None else threads)
-        return cls(time.perf_counter(), own, switches, _pressure(), steal, busy, ran, waited, _throttled())
+        pressure, throttled, now = _pressure(), _throttled(), time.perf_counter()
+        return cls(now, own + children, switches, pressure, steal, busy, ran, waited, throttled, children)
 
     def __sub__(self, other: Counters) -> Counters:
         spent = Counters(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(self)))
@@ -209,14 +211,14 @@ def _within(value: float, most: float) -> float:
     return value if math.isnan(value) else min(max(value, 0.0), most)
 
 
-def _usage() -> tuple[float, float]:
-    """CPU seconds of this process and its reaped children, and its involuntary context switches."""
+def _usage() -> tuple[float, float, float]:
+    """CPU seconds of this process and of its reaped children, and its involuntary context switches."""
     try:
         import resource
     except ImportError:  # Windows
-        return time.process_time(), math.nan
+        return time.process_time(), 0.0, math.nan
     own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime, float(own.ru_nivcsw)
+    return own.ru_utime + own.ru_stime, children.ru_utime + children.ru_stime, float(own.ru_nivcsw)
 
 
 def _stat() -> tuple[float, float]:

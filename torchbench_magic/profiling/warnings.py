@@ -77,12 +77,17 @@ def _waited(load: CoreWait, seen: Contention, num_threads: int) -> Doubt:
         several = num_threads > load.cores or load.active > load.cores
         unknown = "The run is too short to tell whether other processes or its own threads used the cores. "
         return Doubt("busy", f"Busy machine: {waited}. {unknown if several else ''}{stands}", _AGAIN, facts)
+    children, action = load.spent.children / load.spent.wall, _fewer(num_threads, load.cores)
     if num_threads > load.cores:
         first = oversubscribed_text(str(num_threads), load.cores)
+    elif children >= CO_LOAD:
+        used = f"{min(children, load.cores):.1f} of {load.cores} cores"
+        first = f"Oversubscribed: processes that this one started, such as workers of a loader, used {used}."
+        action = "End those that this code does not need, or have fewer workers."
     else:
-        first = "Oversubscribed: this process's own threads, or processes it started, used the cores."
+        first = "Oversubscribed: this process's own threads used the cores."
     text = f"{first} {waited[0].upper()}{waited[1:]}, while other processes used almost nothing. {stands}"
-    return Doubt("oversubscribed", text, _fewer(num_threads, load.cores), facts)
+    return Doubt("oversubscribed", text, action, facts)
 
 
 def _fewer(num_threads: int, cores: int) -> str:
