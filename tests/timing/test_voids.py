@@ -146,6 +146,14 @@ def test_long_calls_of_one_thread_are_compared_by_processor_time_where_others_to
     assert short.by_processor_time == set(), "its blocks fit into slices"
 
 
+def test_code_that_also_sleeps_is_judged_by_the_wall_clock_and_not_where_its_typical_block_waited() -> None:
+    """A file that is synced, beside a sum: of 60 blocks of 6 ms, 0.12 ms each is processor time."""
+    synced, summed = (near(6e-3), 0.02, 1), (near(200e-6, seed=1), 1.0, 5)
+    for slept, word in ((0.3, "faster"), (0.01, "undecided")):
+        of = made(synced, summed, replace(BESIDE_THREE, wall=0.4, wanted=1 - slept / 0.4, waiting=0.5), threads=1)
+        assert (of.by_processor_time, verdict(of)) == (set(), word), "it slept all that time, or waited for a core"
+
+
 def test_where_waiting_is_not_known_the_load_of_others_stands_for_it() -> None:
     unknown = replace(BESIDE_THREE, waiting=math.nan, wanted=math.nan)
     blocks = (near(19.8e-3, 16), 0.39, 2), (near(39.6e-3, 16, seed=1), 0.40, 2)

@@ -47,7 +47,15 @@ from .verdict import (
     rounds_to_decide,
     shortest_call,
 )
-from .voids import IntervalOfRounds, apart_by_work, by_processor_time, interval_of_rounds, row_void, unlike_blocks
+from .voids import (
+    IntervalOfRounds,
+    apart_by_work,
+    by_processor_time,
+    held_up_alone,
+    interval_of_rounds,
+    row_void,
+    unlike_blocks,
+)
 
 if TYPE_CHECKING:
     from torch.utils.benchmark import Measurement
@@ -272,7 +280,9 @@ class Comparison(Storable):
     @cached_property
     def stalled(self) -> Mapping[int, Void]:
         """Rows whose typical block is one that waited for a core: their times and ratios are of waiting."""
-        found = (row_void(i, self._blocks[i], subject, self.cores_of(i)) for i, subject in enumerate(self.subjects))
+        found = [row_void(i, self._blocks[i], subject, self.cores_of(i)) for i, subject in enumerate(self.subjects)]
+        for rows in self.groups.values() if self.clock == "wall" else ():
+            found += held_up_alone({i: self._blocks[i] for i in rows}, self.subjects[rows[0]])
         return {void.row: void for void in found if void is not None}
 
     @cached_property

@@ -125,7 +125,7 @@ CAUSES: Mapping[str, Cause] = {
     "near-loop": Cause(has_ends=True),
     # `voids.row_void`: the typical block waited for a core [its processor time over wall time, threads that waited]
     "stalled": Cause(
-        "threads waited for other processes", "Measure again on a quiet machine, or at one thread (`-t 1`)."
+        "threads waited for other processes", "Measure again on a quiet machine; code of several threads at `-t 1`."
     ),
     # `voids.unlike_blocks`: blocks of the two hold unlike numbers of calls for their lengths [calls in one of each]
     "unlike-blocks": Cause(

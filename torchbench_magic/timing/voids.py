@@ -21,7 +21,7 @@ dividing the number of samples by the overdispersion is the usual quasi-likeliho
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -136,11 +136,34 @@ def by_processor_time(blocks: Sequence[Blocks], subject: Subject) -> bool:
     on two cores. Of two that are longer, or unlike, one waits more often: 2 and 6 ms were 5.3 times apart. As a thread
     that sleeps wants no core, what the wall clock adds is waiting for one.
     """
+    worked = min(float(one.cpu.sum()) for one in blocks)
+    return bool(_without_core(blocks, subject)) and _slept(subject) <= (1 - OWN_CORE) * worked
+
+
+def held_up_alone(rows: Mapping[int, Blocks], subject: Subject) -> list[Void]:
+    """Of rows of one thread that also sleeps (a file that is synced), and are not compared by processor time, those
+    whose typical block waited for a core: typical blocks were without one for longer than the thread slept in all."""
+    blocks, seen = list(rows.values()), subject.contention
+    without = _without_core(blocks, subject)
+    lost = sum(len(one) * float(np.median(one.wall - one.cpu)) for one in blocks if len(one))
+    if seen is None or by_processor_time(blocks, subject) or not lost > (1 + OWN_SLEEP) * _slept(subject):
+        return []
+    return [Void("stalled", row, _typical_use(one), seen.waiting) for row, one in rows.items() if one in without]
+
+
+def _without_core(blocks: Sequence[Blocks], subject: Subject) -> list[Blocks]:
+    """Of one thread, which others kept waiting, the rows whose typical block had no core of its own."""
     seen = subject.contention
     if seen is None or subject.num_threads > 1 or subject.device != "cpu":
-        return False
-    is_one = OWN_CORE <= seen.wanted <= SEVERAL and seen.waiting > WAITED
-    return is_one and any(len(one) > 1 and _typical_use(one) < OWN_CORE for one in blocks)
+        return []
+    is_one = seen.wanted <= SEVERAL and seen.waiting > WAITED
+    return [one for one in blocks if is_one and len(one) > 1 and _typical_use(one) < OWN_CORE]
+
+
+def _slept(subject: Subject) -> float:
+    """Seconds in which no thread wanted a core."""
+    seen = subject.contention
+    return math.nan if seen is None else max(1 - seen.wanted, 0.0) * seen.wall
 
 
 def unlike_blocks(row: int, blocks: Blocks, base: Blocks, subject: Subject, cores: int) -> Void | None:
