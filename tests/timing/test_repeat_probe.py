@@ -215,6 +215,11 @@ FOUND: dict[str, list[tuple[str, str, str]]] = {
             "n = [9]",
             "n[0] = max(n[0] - 1, 1)\nclock.work(1000 * n[0])",
         ),
+        (
+            "a call takes 1.90 ms from .*, and 10.0 µs from the present one",
+            "n = [0]",
+            "n[0] += 1\nclock.work(max(2000 - 100 * n[0], 10))",
+        ),
         ("`aten.resize_` on .* not in the last one", "x = torch.ones(1 << 20)", "x.resize_(max(1, x.numel() // 2))"),
     ],
     "alive": [("line . of `get` .* ran 51 times in a call and not in one right after another", WEAK, "it = get()")],
@@ -292,8 +297,10 @@ FOUND: dict[str, list[tuple[str, str, str]]] = {
     ],
 }
 CELLS = [(how, *row) for how, rows in FOUND.items() for row in rows]
+NEXT_EPOCH = "try: y = next(s.it)\nexcept StopIteration:\n    s.it = iter(range(5)); y = next(s.it)\nx + y"
 QUIET = [
     ("", "x + 1"),
+    ("s = SimpleNamespace(it=iter(range(5))); y = 0", NEXT_EPOCH),  # `y` is put back, and decides nothing
     ("xs = []", "xs.append(1)"),
     ("seen = {}", "seen[len(seen)] = 1"),
     ("count = [0]", "count[0] += 1"),
@@ -670,6 +677,7 @@ NAMES = [
     [
         ("i = 0", "if i % 16 == 0:\n    for _ in range(30): x + 1\ni += 1"),
         ("i = 0", "if i % 50 == 0: clock.work(3000)\ni += 1\nclock.work(100)"),
+        ("s = SimpleNamespace(n=0)", "clock.work(10 if s.n % 1000 else 3000)\ns.n += 1"),
         ("at = {'i': 0}", "if at['i'] % 16 == 0:\n    for _ in range(30): x + 1\nat['i'] += 1"),
         ("b = []", "b.append(x)\nif len(b) == 1:\n    for _ in range(30): x + 1\nif len(b) == 20: b.clear()"),
     ],
@@ -777,9 +785,7 @@ def test_a_tensor_that_grows_beside_far_more_work_is_told_with_its_shapes() -> N
     body = "kv[0] = torch.cat([kv[0], torch.ones(3, 4)])\nclock.work(10); big + 1"
     probe, _ = probed("kv = [torch.ones(3, 4)]; big = torch.ones(900, 900)", body)
     assert probe.finding is None
-    assert [one.evidence for one in probe.clauses] == [
-        "something in `kv` grew from 6 × 4 float32 to 912 × 4 float32"
-    ]
+    assert [one.evidence for one in probe.clauses] == ["something in `kv` grew from 6 × 4 float32 to 912 × 4 float32"]
 
 
 def test_a_list_that_was_put_back_has_room_as_one_that_grew_has() -> None:

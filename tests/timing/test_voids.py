@@ -232,6 +232,16 @@ def test_a_ratio_of_two_states_of_the_machine_is_not_a_verdict() -> None:
     assert "ratios are still valid" not in shown
 
 
+@pytest.mark.parametrize(("calls", "cause"), [(200, "one-way"), (39, "unsteady")])
+def test_a_ratio_that_only_rises_is_of_a_side_that_does_more_with_every_call(calls: int, cause: str) -> None:
+    rising = [(7 + 70 * n / calls) * 1e-6 for n in range(calls)]
+    grows = made((near(9e-6, calls), 1.0, 1), (rising, 1.0, 1), replace(IDLE, wanted=1.0), threads=1)
+    assert (grows.frame["verdict"][1], grows.voids[1].cause) == ("undecided", cause), "of few rounds it is not known"
+    shuffled = np.random.default_rng(0).permutation(rising).tolist()
+    mixed = made((near(9e-6, calls), 1.0, 1), (shuffled, 1.0, 1), replace(IDLE, wanted=1.0), threads=1)
+    assert mixed.voids.get(1) is None or mixed.voids[1].cause != "one-way"
+
+
 def in_spells(first: float, then: float, stalled: Sequence[int] = ()) -> Comparison:
     """One thread, an idle machine: the ratio is ``first`` in one half of the run and ``then`` in the other.
 

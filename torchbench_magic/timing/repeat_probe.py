@@ -361,11 +361,12 @@ class Probe:
         rises = bool(moving) and present > before and grows
         last = later[-1].before
         counting = [k for k in moving if is_number(last[k]) and k in now and last[k] != seen_of(now[k].value)]
-        if not settled and not rises and counting == moving:
+        falls = before > MORE * present and all(work.took > before / 2 for work in self._seen.works[:-1])
+        if not settled and not rises and not falls and counting == moving:
             return None  # a counter that decides what is done now and then
         if max(pair) <= (MORE if rises else ONCE) * min(pair):
             return None
-        steady, filled, between = {*moving}, set[str](), math.sqrt(before * present)
+        steady, filled, between = {*moving}, set[str](), before / 2 if falls else math.sqrt(before * present)
 
         def turns(call: Work) -> bool:
             filled.update(self._seen.filled(call))
@@ -432,7 +433,12 @@ class Probe:
         timed, names = self._seen.last, dict(self._names)
         bind = cast(dict[str, Any], self._code.kept).update
         what = f"`{'` and `'.join(sorted(left)[:3])}`"
-        before, now = names, left
+        before, now, words = names, left, ("a call that goes on from others", "timed ones")
+
+        def unlike(call: Work) -> tuple[float, str]:
+            both = by_shapes(call), by_shapes(timed)
+            return max(lacks(*both, words), lacks(*both[::-1], words[::-1]))
+
         try:
             for _ in range(AGAIN if timed.wall <= self.long / 10 else 0):
                 bind(now)
@@ -440,9 +446,11 @@ class Probe:
                 call = self._seen.works.pop()
                 if reading == FAILED:
                     break
-                both, words = (by_shapes(call), by_shapes(timed)), ("a call that goes on from others", "timed ones")
-                share, text = max(lacks(*both, words), lacks(*both[::-1], words[::-1]))
+                share, text = unlike(call)
                 if share >= SOME:
+                    bind(names)
+                    if (yield from self._happens_again(lambda extra: unlike(extra)[0] >= SOME)):
+                        return None  # whatever goes on is no name: the end of an epoch, say
                     return Finding(PUT_BACK, f"{what} put back before each call, {text}")
                 before, now = before | now, call.left
         finally:

@@ -139,6 +139,11 @@ CAUSES: Mapping[str, Cause] = {
     # `timing.repeat_probe` (later calls did less, or more, than the first), `timing.iterators` (used up before it),
     # `timing.watched_objects` (another alternative set a switch): not the code's work; told by `timing.repeat_warnings`
     "used-up": Cause(has_ends=True),
+    # `voids.interval_of_rounds`: the ratio rose, or fell, from part to part of the run [the least, the largest]
+    "one-way": Cause(
+        "the ratio rose or fell all through the run, as where each call of one side does more than the one before",
+        "Create or copy in the code what grows, so that every call starts from the same state.",
+    ),
     # `voids.interval_of_rounds`: too few for an interval [how many, how many it needs]
     "few-rounds": Cause(
         "there are too few rounds",

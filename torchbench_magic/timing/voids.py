@@ -210,9 +210,23 @@ def range_of_parts(log_ratios: Floats) -> tuple[float, float]:
 
 
 def _log_range_of_parts(log_ratios: Floats) -> tuple[float, float]:
-    parts = np.array_split(log_ratios, max(1, min(BATCHES, len(log_ratios) // LEAST_BATCH)))
-    medians = [float(np.median(part)) for part in parts]
+    medians = _of_parts(log_ratios)
     return min(medians), max(medians)
+
+
+def _of_parts(log_ratios: Floats) -> list[float]:
+    parts = np.array_split(log_ratios, max(1, min(BATCHES, len(log_ratios) // LEAST_BATCH)))
+    return [float(np.median(part)) for part in parts]
+
+
+def goes_one_way(log_ratios: Floats) -> bool:
+    """Whether each part of the run has a larger ratio than the one before, or a smaller one, and the first and the last
+    are farther apart than equal code was ever seen (`DRIFT`), those between them half as far (no single leap): by
+    chance once in 20,000 runs of eight parts that differ so much, once in 60 of five."""
+    parts, far = _of_parts(log_ratios), math.log(DRIFT)
+    if len(parts) < 5 or parts not in (sorted(parts), sorted(parts, reverse=True)):
+        return False
+    return abs(parts[-1] - parts[0]) > far and abs(parts[-2] - parts[1]) > far / 2
 
 
 def stalled_rounds(rounds: Sequence[Floats], subject: Subject, cores: int) -> npt.NDArray[np.bool_]:
@@ -303,6 +317,8 @@ def interval_of_rounds(
         if ranges is not None:
             return IntervalOfRounds(ranges, len(log_ratios), by_ranges=True)
         return IntervalOfRounds(interval, len(log_ratios), Void("few-rounds", row, plain, need))
+    if goes_one_way(log_ratios):
+        return IntervalOfRounds(interval, len(log_ratios), Void("one-way", row, *range_of_parts(log_ratios)))
     if not math.isfinite(interval.width) and not are_held_up(subject, cores):
         # in spells there is no interval by ranks, and none is needed: no state of the machine makes 1 of 17
         interval = far_apart(log_ratios) or interval

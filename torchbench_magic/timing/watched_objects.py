@@ -88,8 +88,13 @@ class WatchedObjects:
             self.inputs.keep_items(read - {name for block in blocks for name in block.kept}, namespace, *others)
         self.shared = SharedState(scopes_of(found, blocks, namespace) if len(found) > 1 else {})
         direct = {name: [one for one in each.items.values() if one.direct] for name, each in found.items()}
+        made = {name: {*block.kept, *block.going_on} for name, block in zip(found, blocks, strict=True)}  # by the code
         self.used_up = {
-            name: [one.label for one in read_by if is_used_up(one.value) and not is_cursor(one.value)]
+            name: [
+                one.label
+                for one in read_by
+                if one.label not in made[name] and is_used_up(one.value) and not is_cursor(one.value)
+            ]
             for name, read_by in direct.items()
         }
 
