@@ -139,9 +139,7 @@ def _taken(values: Ints, index: Ints, absent: int) -> Ints:
     return taken
 
 
-def _matched(
-    calls: Sequence[CollectiveCalls], found: Sequence[list[int]], *, one_clock: bool
-) -> list[tuple[int, ...]]:
+def _matched(calls: Sequence[CollectiveCalls], found: Sequence[list[int]], *, one_clock: bool) -> list[tuple[int, ...]]:
     """The collectives of a key on the members of its group: by their order, else by their times."""
     if len({len(each) for each in found}) == 1:
         return list(zip(*found, strict=True))

@@ -144,9 +144,7 @@ def _serving(cluster: Cluster, names: Parcel) -> tuple[list[Engine], list[Doubt]
     return fit, [Doubt("engines-left-out", f"The job had {ranks}, without engines that cannot serve: {left}.")]
 
 
-def _prepared(
-    asking: Asking, engines: Sequence[Engine], cell: RankCell, names: Parcel
-) -> dict[int, Mapping[str, Any]]:
+def _prepared(asking: Asking, engines: Sequence[Engine], cell: RankCell, names: Parcel) -> dict[int, Mapping[str, Any]]:
     """What each engine tells when it is ready.
 
     Raises:

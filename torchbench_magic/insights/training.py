@@ -149,9 +149,7 @@ def _evaluates_in_training_mode(profile: Profile, facts: LoopFacts) -> list[Insi
     return found
 
 
-def _lines_of_passes(
-    profile: Profile, facts: LoopFacts, *words: str
-) -> Iterator[tuple[CodeLine, float, pd.DataFrame]]:
+def _lines_of_passes(profile: Profile, facts: LoopFacts, *words: str) -> Iterator[tuple[CodeLine, float, pd.DataFrame]]:
     """(line, seconds, rows) of forward passes whose mode has all of these words, where that is worth a word."""
     rows = _with(profile.phases_by_line, *words)
     for where, seconds in facts.lines(rows):

@@ -122,9 +122,7 @@ def compile_block(
     goes_on: bool = True,
 ) -> Block:
     """The block of a cell's text, see `compile_loop`; its calls run ``within`` a context."""
-    loop = compile_loop(
-        body, namespace, flags=flags, transform_ast=transform_ast, replicas=REPLICAS, goes_on=goes_on
-    )
+    loop = compile_loop(body, namespace, flags=flags, transform_ast=transform_ast, replicas=REPLICAS, goes_on=goes_on)
     return Block(**vars(loop), within=within)
 
 

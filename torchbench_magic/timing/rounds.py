@@ -494,9 +494,7 @@ class Rounds:
         live = self._live()
         behind = min(e.spent_ns for e in live if e is not self.base or len(live) == 1)
         chosen = [
-            e
-            for e in live
-            if e is self.base or e.rounds < e.rounds_needed or e.spent_ns <= behind + 0.5 * e.block_ns
+            e for e in live if e is self.base or e.rounds < e.rounds_needed or e.spent_ns <= behind + 0.5 * e.block_ns
         ]
         longest = max(e.block_ns for e in chosen)
         is_scarce, made = longest > self._scarce_ns, []
@@ -693,9 +691,7 @@ class Rounds:
         """Near the loop's own cost no verdict will ever be given: do not wait for one."""
         beside = [entry] if self.base is None else [entry, self.base]
         is_given = not self.plan.cold and (self.plan.restore or self.plan.number is not None)
-        return any(
-            e.call_ns < shortest_call(e.block.near_loop, e.calls if is_given else None) * 1e9 for e in beside
-        )
+        return any(e.call_ns < shortest_call(e.block.near_loop, e.calls if is_given else None) * 1e9 for e in beside)
 
 
 def _relative_iqr(times: array[float]) -> float:

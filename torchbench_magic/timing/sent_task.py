@@ -204,5 +204,3 @@ def task_from(sent: SentTask, names: dict[str, Any]) -> Task:
     known |= sent.of_its_kind
     transformed = (lambda tree: sent.trees.get(_written(tree), tree)) if sent.trees else None
     return sent.kind(sent.bodies, namespace=names, local=local, transform_ast=transformed, **known)
-
-

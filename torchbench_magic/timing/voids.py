@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from torchbench_magic.array_types import Floats
+from torchbench_magic.process.contention import Contention
 
 from .intervals import Interval, far_ratio, median_interval, rounds_for_an_interval
 from .samples import Blocks, Subject, paired_rounds
@@ -136,8 +137,8 @@ def by_processor_time(blocks: Sequence[Blocks], subject: Subject) -> bool:
     on two cores. Of two that are longer, or unlike, one waits more often: 2 and 6 ms were 5.3 times apart. As a thread
     that sleeps wants no core, what the wall clock adds is waiting for one.
     """
-    worked = min(float(one.cpu.sum()) for one in blocks)
-    return bool(_without_core(blocks, subject)) and _slept(subject) <= (1 - OWN_CORE) * worked
+    seen, worked = subject.contention, min(float(one.cpu.sum()) for one in blocks)
+    return seen is not None and bool(_without_core(blocks, subject)) and _slept(seen) <= (1 - OWN_CORE) * worked
 
 
 def held_up_alone(rows: Mapping[int, Blocks], subject: Subject) -> list[Void]:
@@ -146,7 +147,7 @@ def held_up_alone(rows: Mapping[int, Blocks], subject: Subject) -> list[Void]:
     blocks, seen = list(rows.values()), subject.contention
     without = _without_core(blocks, subject)
     lost = sum(len(one) * float(np.median(one.wall - one.cpu)) for one in blocks if len(one))
-    if seen is None or by_processor_time(blocks, subject) or not lost > (1 + OWN_SLEEP) * _slept(subject):
+    if seen is None or by_processor_time(blocks, subject) or not lost > (1 + OWN_SLEEP) * _slept(seen):
         return []
     return [Void("stalled", row, _typical_use(one), seen.waiting) for row, one in rows.items() if one in without]
 
@@ -160,10 +161,9 @@ def _without_core(blocks: Sequence[Blocks], subject: Subject) -> list[Blocks]:
     return [one for one in blocks if is_one and len(one) > 1 and _typical_use(one) < OWN_CORE]
 
 
-def _slept(subject: Subject) -> float:
+def _slept(seen: Contention) -> float:
     """Seconds in which no thread wanted a core."""
-    seen = subject.contention
-    return math.nan if seen is None else max(1 - seen.wanted, 0.0) * seen.wall
+    return max(1 - seen.wanted, 0.0) * seen.wall
 
 
 def unlike_blocks(row: int, blocks: Blocks, base: Blocks, subject: Subject, cores: int) -> Void | None:
@@ -220,9 +220,8 @@ def _of_parts(log_ratios: Floats) -> list[float]:
 
 
 def goes_one_way(log_ratios: Floats) -> bool:
-    """Whether each part of the run has a larger ratio than the one before, or a smaller one, and the first and the last
-    are farther apart than equal code was ever seen (`DRIFT`), those between them half as far (no single leap): by
-    chance once in 20,000 runs of eight parts that differ so much, once in 60 of five."""
+    """Whether the parts of the run go one way, farther than equal code was ever seen apart (`DRIFT`), and not in a
+    leap at an end: of eight parts that differ so much once in 20,000 runs by chance, of five once in 60."""
     parts, far = _of_parts(log_ratios), math.log(DRIFT)
     if len(parts) < 5 or parts not in (sorted(parts), sorted(parts, reverse=True)):
         return False
