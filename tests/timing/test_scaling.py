@@ -213,6 +213,13 @@ def test_load_that_was_not_read_refuses_nothing() -> None:
     assert all(math.isnan(p.outside) for p in curve.points)
 
 
+def test_times_that_are_known_roughly_name_no_count() -> None:
+    made = threads_of({1: 8.0, 2: 8.1})
+    assert thread_curves(made)[0].knee == 1
+    rough = made.samples.assign(wall=made.samples["wall"] * (1 + 0.5 * (made.samples["round"] % 3)))
+    assert thread_curves(replace(made, samples=rough))[0].refused.endswith("are rough")
+
+
 def test_counts_beyond_the_cores_alone_name_no_knee() -> None:
     (curve,) = thread_curves(threads_of({4: 8.0, 8: 4.0}, cores=2))
     assert curve.knee is None
@@ -241,7 +248,7 @@ def test_a_speed_up_that_cannot_be_is_not_given() -> None:
     assert math.isnan(held_up.points[1].speed_up)
     assert math.isnan(held_up.points[1].efficiency)
     assert held_up.knee is None
-    assert held_up.refused == "the times at 2 threads contradict the time at 1"
+    assert held_up.refused == "the times at 2 threads contradict the time at 1, or are rough"
     assert superlinear.points[1].efficiency == pytest.approx(1.25, rel=0.01), "each core brings its own cache"
     assert superlinear.knee == 2
 

@@ -260,8 +260,8 @@ def thread_curves(comparison: Comparison) -> list[ThreadCurve]:
 
 def _is_believed(comparison: Comparison, first: CurvePoint, point: CurvePoint) -> bool:
     """Whether a speed-up is that of the code, as far as the run can know."""
-    held_up = first.row in comparison.stalled or point.row in comparison.stalled
-    return not held_up and first.median / point.median <= MOST_EFFICIENCY * max(point.at / first.at, 1.0)
+    rough = any(p.row in comparison.stalled or not p.high <= MARGINAL_GAIN**2 * p.low for p in (first, point))
+    return not rough and first.median / point.median <= MOST_EFFICIENCY * max(point.at / first.at, 1.0)
 
 
 def _cpu_seconds(comparison: Comparison, row: int) -> float:
@@ -284,9 +284,9 @@ def _knee(points: Sequence[ThreadPoint], cores: int) -> tuple[int | None, str]:
     busy = max((point.outside for point in points if point.outside > MOST_OUTSIDE), default=None)
     if busy is not None:
         return None, f"other processes used up to {busy:.2g} cores"
-    unlike = [str(point.threads) for point in points if math.isnan(point.speed_up)]
-    if unlike:
-        return None, f"the times at {', '.join(unlike)} threads contradict the time at {points[0].threads}"
+    odd = [str(point.threads) for point in points if math.isnan(point.speed_up)]
+    if odd:
+        return None, f"the times at {', '.join(odd)} threads contradict the time at {points[0].threads}, or are rough"
     best = None
     for point in points:
         if point.threads <= cores and (best is None or best.time / point.time > MARGINAL_GAIN):
