@@ -157,3 +157,21 @@ def test_a_first_call_may_wait_as_long_as_it_likes_and_one_that_computes_too(mon
     stalls._watch()
     assert len(looks) > 100
     assert not stalls._waited
+
+
+@pytest.mark.parametrize("body", ["y = Freed()", "y = Freed(); y = 1", "for y in [Freed()]: pass", "y = y and Freed()"])
+def test_what_a_call_binds_is_freed_while_the_clock_runs_however_few_calls_a_block_has(body: str) -> None:
+    clock = FakeClock()
+
+    class Freed:
+        def __del__(self) -> None:
+            clock.work(1000)
+
+    result = timed(clock, {"bound": body, "unbound": "Freed()"}, names={"Freed": Freed, "y": 1}, number=1, repeat=5)
+    assert result.frame["median"].tolist() == pytest.approx([1e-3, 1e-3])
+
+
+def test_what_a_function_of_the_body_may_look_for_later_stays() -> None:
+    later: list[Any] = []
+    timed(FakeClock(), {"": "y = 3\nlater.append(lambda: y)\nclock.work(1000)"}, names={"later": later})
+    assert {each() for each in later} == {3}

@@ -310,6 +310,7 @@ def globals_assigned(code: CodeType) -> set[str]:
 # of the namespace, or unbound. A name that is always assigned first needs nothing (and resetting it would free the
 # previous result early, which changes what the allocator does).
 
+_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.GeneratorExp)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -548,6 +549,7 @@ def __tb_block(__tb_it, __tb_wall, __tb_cpu, __tb_sync, __tb_names):
 {resets}
         pass
     __tb_sync()
+{dropped}
     __tb_t1 = __tb_wall()
     __tb_c1 = __tb_cpu()
 {after}
@@ -649,11 +651,17 @@ def _shells(
     resets = {  # a name that was unbound is so again, whatever the last iteration left: bind, then delete
         n: f"{n} = __tb_kept_{n}" if n in namespace else f"{n} = None; del {n}" for n in put_back
     }
+    # what the last iteration bound is let go of while the clock runs, as each next one lets go of what the one before
+    # did; not where a function of the body may look for it later
+    inner = (each for one in body for each in ast.walk(one) if isinstance(each, _LATER))
+    looked_up = {n.id for each in inner for n in ast.walk(each) if isinstance(n, ast.Name)}
+    dropped = [resets.get(n, f"{n} = None") for n in sorted(names.bound - going_on - looked_up)]
+    dropped += [f"__tb_names[{n!r}] = {n}" for n in sorted(going_on)]
     after = [resets[n] for n in sorted(names.shared)]  # the other alternatives read these too
-    after += [f"__tb_names[{n!r}] = {n}" for n in sorted(going_on)]
     text = _SHELL.format(
         before=_indented(before, 4),
         resets=_indented([resets[n] for n in sorted(resets)], 8),
+        dropped=_indented(dropped, 4),
         after=_indented(after, 4),
     )
     tree = ast.parse(text)

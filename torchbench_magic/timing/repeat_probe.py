@@ -459,15 +459,12 @@ class Probe:
         return Finding(ANEW, " and ".join(f"`{name}`" for name in other[:3])) if other else None
 
     def _by_late_time(self) -> Steps[Finding | None]:
-        """Whether calls take far more of the processor than early ones, each of some in a row, as where something grows
-        that no garbage collector knows of: a table in a database, a text in a buffer. With what recording takes, of
-        which a guess taken out would leave nothing of a short call. Not where operators ran: what they worked on tells
-        of growth, and their threads spin while other processes keep one of them waiting. Nor where the timed calls
-        took as long as the early ones in the median: then nothing grew while they ran."""
+        """Whether calls take far more of the processor than early ones, each of some in a row: something grows that no
+        garbage collector knows of (a table, a text). With what recording takes: else nothing would be left of a short
+        call. Not where operators ran, which tell of growth, nor where timed calls took no longer in the median."""
         last, took = self._seen.last, max(min(work.spent for work in self._seen.works[:-1]), NOISE)
-        if len(self._seen.works) < 4 or last.operators or last.spent < LATE * took or last.wall > self.long:
-            return None
-        if self.counts:  # what is done may go up and down with the count
+        is_late = LATE * took <= last.spent and last.wall <= self.long and not self.counts  # a count goes up and down
+        if len(self._seen.works) < 4 or last.operators or not is_late:
             return None
         times, plain = [last.spent], [last.cpu]
         for _ in range(2):

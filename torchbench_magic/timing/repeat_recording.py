@@ -130,6 +130,7 @@ class Lines:
         self._has_device = self.is_over = False
         self._is_users: dict[str, bool] = {}  # by file
         self._imports = 0  # modules that are being imported: start-up, and no work of the code's
+        self._held: dict[str, Any] = {}  # what the code has bound, before it lets go of it
         self._returned: Line | None = None  # the line that returned last, while its caller's line goes on
         self.stack: list[Line | None] = [None]
         self.resume()
@@ -191,8 +192,9 @@ class Lines:
             self._returned = self.stack.pop()
             if frame.f_code is self._code:
                 self._until = self._left
-                ours = {n for n, v in self._kept.items() if frame.f_locals.get(n) is v}  # what it was put back to
-                named = ((n, v) for n, v in frame.f_locals.items() if n == VALUE or not n.startswith("__tb_"))
+                left, self._held = self._held or frame.f_locals, {}
+                ours = {n for n, v in self._kept.items() if left.get(n) is v}  # what it was put back to
+                named = ((n, v) for n, v in left.items() if n == VALUE or not n.startswith("__tb_"))
                 bound = {n: v for n, v in named if n not in ours}
                 with outside_modes():
                     self.work.gave = {name: seen_of(value) for name, value in bound.items()}
@@ -231,12 +233,11 @@ class Lines:
 
     def waiting(self, sync: Callable[[], object]) -> Callable[[], object]:
         """``sync``, whose time is the operators' that are waited for, not that of the line that ran last."""
-        if sync is no_wait:
-            return sync
 
         def wait() -> None:
             tracer = sys.gettrace()
             sys.settrace(None)
+            self._held = dict(sys._getframe(1).f_locals)
             self.tried(self.spend)
             cpu, wall = time.thread_time(), time.perf_counter()
             sync()
@@ -244,7 +245,7 @@ class Lines:
             self.tried(self.resume)
             sys.settrace(tracer)
 
-        self._has_device = True
+        self._has_device = sync is not no_wait
         return wait
 
     def operated(self, cpu: float, wall: float) -> None:

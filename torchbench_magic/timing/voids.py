@@ -204,14 +204,9 @@ def spell_factor(log_ratios: Floats) -> float:
 
 def range_of_parts(log_ratios: Floats) -> tuple[float, float]:
     """The smallest and the largest median ratio of the parts of a run."""
-    low, high = _log_range_of_parts(log_ratios)
+    parts = _of_parts(log_ratios)
     with np.errstate(over="ignore"):  # of a damaged store
-        return float(np.exp(low)), float(np.exp(high))
-
-
-def _log_range_of_parts(log_ratios: Floats) -> tuple[float, float]:
-    medians = _of_parts(log_ratios)
-    return min(medians), max(medians)
+        return float(np.exp(min(parts))), float(np.exp(max(parts)))
 
 
 def _of_parts(log_ratios: Floats) -> list[float]:
@@ -263,8 +258,8 @@ def widened(interval: Interval, log_ratios: Floats, factor: float) -> Interval:
 def far_apart(log_ratios: Floats) -> Interval | None:
     """From the smallest to the largest median of the parts of a run, where all are farther from 1, on one side, than
     equal code was ever seen apart (`DRIFT`). A single round may say anything: others took the processor in it."""
-    low, high = _log_range_of_parts(log_ratios)
-    far = math.log(DRIFT)
+    parts, far = _of_parts(log_ratios), math.log(DRIFT)
+    low, high = min(parts), max(parts)
     return Interval(float(np.median(log_ratios)), low, high) if low > far or high < -far else None
 
 
