@@ -336,17 +336,21 @@ def test_what_cannot_travel_is_one_line(tmp_path: Path) -> None:
         measured({"a": "y + 1"}, namespace={"y": torch.ones(2, requires_grad=True) + 1})
 
 
-def test_a_name_that_the_setup_makes_does_not_travel() -> None:
-    """Unless the setup reads it first."""
+def test_a_name_that_the_code_makes_does_not_travel() -> None:
+    """Unless the setup, or an alternative, reads it first."""
 
-    def travels(setup: str) -> bool:
-        sent, parcel = packed(task({"a": "len(g)"}, setup=setup, namespace={"g": "of the notebook"}), [], awaits=False)
+    def travels(setup: str, *bodies: str) -> bool:
+        code = {str(n): body for n, body in enumerate(bodies or ["len(g)"])}
+        sent, parcel = packed(task(code, setup=setup, namespace={"g": "of the notebook"}), [], awaits=False)
         parcel.close()
         return b"of the notebook" in sent.variables
 
     assert not travels("import threading\ng = [threading.Lock()]")
     assert travels("if g: g = [1]")
     assert travels("")
+    assert not travels("", "g = [1]; len(g)", "g = [2]\ng")
+    assert travels("", "g = [1]; len(g)", "len(g)")
+    assert travels("", "def f(): return g\nlen(f())\ng = 1")
 
 
 def test_numbers_of_processes_that_make_no_sense_are_refused() -> None:

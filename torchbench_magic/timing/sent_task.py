@@ -87,9 +87,10 @@ def packed(
     """
     if task.counting is not None:
         raise OptionError("--callgrind counts the same in every process: use only one of --callgrind and --processes")
-    codes = looked_up(task)
-    used = {name for code in codes for name in names_looked_up(code)} - _made_by_setup(task)
-    words = {word for code in codes for word in looked_up_names(code)}
+    codes = {part: looked_up(task, part) for part in task.python}
+    used = {n for part in codes for code in codes[part] for n in names_looked_up(code) - _made_by(task, [part])}
+    used -= _made_by(task, [part for part in task.python if part in task.setup])  # not that of C++
+    words = {word for each in codes.values() for code in each for word in looked_up_names(code)}
     names = {**{name: task.implied[name] for name in used & task.implied.keys()}, **task.namespace}
     own = {_LOCAL + name: task.local[name] for name in used & task.local.keys()} | {_POINTS: list(points)}
     sent = sent_task(task, awaits=awaits)
@@ -102,16 +103,15 @@ def packed(
     return replace(sent, variables=parcel.data, texts={file: text for file, text in texts.items() if text}), parcel
 
 
-def looked_up(task: Task) -> list[CodeType]:
+def looked_up(task: Task, part: Body) -> list[CodeType]:
     """The code whose names are to travel; none of C++."""
-    return [code for part in task.compiled(task.python) for code in (part.code, part.last) if code is not None]
+    return [code for one in task.compiled([part]) for code in (one.code, one.last) if code is not None]
 
 
-def _made_by_setup(task: Task) -> set[str]:
-    """Names that the setup binds before anything of it reads them: what the notebook has of that name stays here."""
-    setup = [part for part in task.python if part in task.setup]  # not that of C++
-    parts = [parse_body(part, flags=task.flags, transform_ast=task.transform_ast) for part in setup]
-    names = BoundNames(ast.Module([line for part in parts for line in part.body], []))
+def _made_by(task: Task, parts: Sequence[Body]) -> set[str]:
+    """Names that these bind before they read them: what the notebook has of that name stays here."""
+    trees = [parse_body(part, flags=task.flags, transform_ast=task.transform_ast) for part in parts]
+    names = BoundNames(ast.Module([line for tree in trees for line in tree.body], []))
     return names.bound - names.reset
 
 
