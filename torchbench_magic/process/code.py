@@ -651,8 +651,7 @@ def _shells(
     resets = {  # a name that was unbound is so again, whatever the last iteration left: bind, then delete
         n: f"{n} = __tb_kept_{n}" if n in namespace else f"{n} = None; del {n}" for n in put_back
     }
-    # what the last iteration bound is let go of while the clock runs, as each next one lets go of what the one before
-    # did; not where a function of the body may look for it later
+    # let go of while the clock runs, as between iterations; not what a function of the body may look for later
     inner = (each for one in body for each in ast.walk(one) if isinstance(each, _LATER))
     looked_up = {n.id for each in inner for n in ast.walk(each) if isinstance(n, ast.Name)}
     dropped = [resets.get(n, f"{n} = None") for n in sorted(names.bound - going_on - looked_up)]

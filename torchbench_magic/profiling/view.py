@@ -497,7 +497,8 @@ def _op_clause(profile: Profile) -> Iterator[Phrase]:
         yield Phrase("no step was recorded")
         return
     if top is None:
-        yield Phrase(f"no torch operation ran in {units.seconds_text(profile.wall_time)}")
+        where = " on the cell's own thread" * any(doubt.kind == "threads-unseen" for doubt in profile.warnings)
+        yield Phrase(f"no torch operation ran{where} in {units.seconds_text(profile.wall_time)}")
         return
     yield code(clipped(str(top["op"]), 60))
     share = float(top["self_cpu_time"]) / profile.wall_time if profile.wall_time else 0.0

@@ -229,6 +229,7 @@ def find_doubts(
         _lines(run),
         _lines_cut(run, options),
         _clocks(run, read.offset),
+        _unseen_threads(run) if options.memory else None,
         worked_on(run.after / 1e9, (run.end - run.begin) / 1e9),
         *doubts_of_load(run.load, run.num_threads),
         waits_of_a_line(run, joined, sources),
@@ -237,7 +238,7 @@ def find_doubts(
         _compiled_modules(run, joined),
     ]
     if options.memory:
-        found += [_unseen_threads(run), _older_unseen(run)]
+        found.append(_older_unseen(run))
         found += [] if options.host_memory else _outside_torch(joined, sources)
     found.append(_host_memory(run.host))
     return [doubt for doubt in found if doubt is not None]

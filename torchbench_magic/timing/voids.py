@@ -218,9 +218,8 @@ def goes_one_way(log_ratios: Floats) -> bool:
     """Whether the parts of the run go one way, farther than equal code was ever seen apart (`DRIFT`), and not in a
     leap at an end: of eight parts that differ so much once in 20,000 runs by chance, of five once in 60."""
     parts, far = _of_parts(log_ratios), math.log(DRIFT)
-    if len(parts) < 5 or parts not in (sorted(parts), sorted(parts, reverse=True)):
-        return False
-    return abs(parts[-1] - parts[0]) > far and abs(parts[-2] - parts[1]) > far / 2
+    goes = len(parts) >= 5 and parts in (sorted(parts), sorted(parts, reverse=True))
+    return goes and abs(parts[-1] - parts[0]) > far and abs(parts[-2] - parts[1]) > far / 2
 
 
 def stalled_rounds(rounds: Sequence[Floats], subject: Subject, cores: int) -> npt.NDArray[np.bool_]:
