@@ -228,11 +228,13 @@ def test_with_memory_the_cpu_seconds_of_unseen_threads_are_said() -> None:
     (doubt,) = [d for d in outcome.profile.warnings if d.kind == "threads-unseen"]
     assert 0 < doubt.facts["cpu_seconds"] <= used, "no more than the whole process used"
     assert "aten::mm" not in set(outcome.profile.ops["op"])
+    assert outcome.profile.none_ran == "no torch operation ran on the thread of the cell"
 
 
 def test_with_memory_a_cell_without_threads_of_its_own_has_no_such_doubt() -> None:
     outcome = run("for _ in range(30): x = torch.ones(300, 300) @ torch.ones(300, 300)\n", memory=True)
     assert "threads-unseen" not in kinds(outcome)
+    assert outcome.profile.none_ran == "no torch operation ran"
 
 
 def test_ops_of_a_thread_from_before_are_there_with_their_line_or_the_reason() -> None:

@@ -159,7 +159,16 @@ def test_a_first_call_may_wait_as_long_as_it_likes_and_one_that_computes_too(mon
     assert not stalls._waited
 
 
-@pytest.mark.parametrize("body", ["y = Freed()", "y = Freed(); y = 1", "for y in [Freed()]: pass", "y = y and Freed()"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = Freed()",
+        "y = Freed(); y = 1",
+        "for y in [Freed()]: pass",
+        "y = y and Freed()",
+        "y = [Freed()]; any(0 for z in y)",
+    ],
+)
 def test_what_a_call_binds_is_freed_while_the_clock_runs_however_few_calls_a_block_has(body: str) -> None:
     clock = FakeClock()
 

@@ -295,6 +295,8 @@ def test_one_that_an_earlier_run_used_up_is_said_too() -> None:
     it = iter([1])
     assert list(it) == [1]
     assert hows(timed(FakeClock(), {"": "clock.work(1)\nlist(it)"}, names={"it": it})) == ["before"]
+    anew = "try: y = next(it)\nexcept StopIteration: it = iter('abc'); y = next(it)\nclock.work(1)"
+    assert hows(timed(FakeClock(), {"": anew}, names={"it": it})) == []
 
 
 def test_restore_hands_out_iterators_that_can_be_copied_and_leaves_the_users() -> None:

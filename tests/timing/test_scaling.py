@@ -218,6 +218,8 @@ def test_times_that_are_known_roughly_name_no_count() -> None:
     assert thread_curves(made)[0].knee == 1
     rough = made.samples.assign(wall=made.samples["wall"] * (1 + 0.5 * (made.samples["round"] % 3)))
     assert thread_curves(replace(made, samples=rough))[0].refused.endswith("are rough")
+    few = made.samples[made.samples["round"] < 3]
+    assert thread_curves(replace(made, samples=few))[0].knee == 1, "of too few blocks no interval is known"
 
 
 def test_counts_beyond_the_cores_alone_name_no_knee() -> None:

@@ -660,7 +660,6 @@ class CountsExplorer(TableExplorer):
         applied = [ipywidgets.Label("applied")] if fixed or own else []
         self._chips.children = (*applied, *fixed, *own, *undo, self.status)
 
-
 def _button(words: str, act: Callable[[], None]) -> ipywidgets.Button:
     made = ipywidgets.Button(description=words, layout=ipywidgets.Layout(width="auto"))
     made.on_click(lambda _: act())

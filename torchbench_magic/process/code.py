@@ -365,7 +365,9 @@ def _bind_one(node: ast.AST) -> Iterator[str]:
 
 
 def _evaluated_outside(node: ast.AST) -> list[ast.AST]:
-    """The parts of a function or class statement that run in the enclosing scope."""
+    """The parts of a function, a class statement or a generator that run in the enclosing scope, at once."""
+    if isinstance(node, ast.GeneratorExp):
+        return [node.generators[0].iter]
     outside: list[ast.AST] = list(getattr(node, "decorator_list", []))
     if isinstance(node, ast.ClassDef):
         return [*outside, *node.bases, *(k.value for k in node.keywords)]
@@ -653,7 +655,8 @@ def _shells(
     }
     # let go of while the clock runs, as between iterations; not what a function of the body may look for later
     inner = (each for one in body for each in ast.walk(one) if isinstance(each, _LATER))
-    looked_up = {n.id for each in inner for n in ast.walk(each) if isinstance(n, ast.Name)}
+    parts = (n for one in inner for n in {*ast.walk(one)}.difference(*map(ast.walk, _evaluated_outside(one))))
+    looked_up = {n.id for n in parts if isinstance(n, ast.Name)}
     dropped = [resets.get(n, f"{n} = None") for n in sorted(names.bound - going_on - looked_up)]
     dropped += [f"__tb_names[{n!r}] = {n}" for n in sorted(going_on)]
     after = [resets[n] for n in sorted(names.shared)]  # the other alternatives read these too

@@ -486,14 +486,13 @@ def operations(
     built, rows = _rows(profile, shown, every, grouping)
     by = _WORDS.get(column, column) if known else "self time"
     hidden = _hidden(ordered, shown, "operations" if grouping.by == "op" else "rows", by)
-    none = "no torch operation ran" if profile.has_op_times else "torch operations were not recorded"
     if not known:
         hidden = "; ".join(part for part in (f"{column} was not measured: sorted by self time", hidden) if part)
     return Table(
         "operations",
         columns_of(built),
         (Group(tuple(rows)),) if rows else (),
-        hidden=hidden if rows else none,
+        hidden=hidden if rows else profile.none_ran,
         sorted_by={"self_cpu_time": "self", "cpu_time": "total", "op": "op"}.get(column, column) if known else "self",
         descending=column != "op",
         rest=_rest(built, ordered, shown, most_rest) if row_limit is None or row_limit < 0 else None,

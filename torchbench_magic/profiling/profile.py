@@ -185,6 +185,12 @@ class Profile(Storable):
         return "events-lost" not in kinds and not ("events-dropped" in kinds and kinds["events-dropped"].facts["ops"])
 
     @property
+    def none_ran(self) -> str:
+        """What an empty table of operators means."""
+        where = " on the thread of the cell" * any(doubt.kind == "threads-unseen" for doubt in self.warnings)
+        return f"no torch operation ran{where}" if self.has_op_times else "torch operations were not recorded"
+
+    @property
     def dilation(self) -> float:
         """With ``--twice``, what recording added, as a share of the time without (0.04: 4 % slower); else NaN."""
         if self.repeats:

@@ -61,7 +61,7 @@ def table(
         raise InputError("shapes were not recorded: use --shapes to group by shape")
     made = _rows(profile, by_shape=group_by_input_shape, depth=group_by_stack_n)
     if not made:
-        return "no torch operation ran\n" if profile.has_op_times else "torch operations were not recorded\n"
+        return f"{profile.none_ran}\n"
     devices = {track.device.partition(":")[0] for track in profile.trace.tracks} - {""} if profile.trace else set()
     device = devices.pop() if len(devices) == 1 else "device"
     stack = ["stack"] if group_by_stack_n else []

@@ -490,15 +490,11 @@ def _backward_elsewhere(profile: Profile) -> dict[tuple[str, int], float]:
 def _op_clause(profile: Profile) -> Iterator[Phrase]:
     ops = grouped((row for row in frame_rows(profile.ops) if row["op"] != STEP_RANGE), ["op"])
     top = max(ops, key=lambda op: float(op["self_cpu_time"]), default=None)
-    if top is None and not profile.has_op_times:
-        yield Phrase(f"nothing is known of what ran in {units.seconds_text(profile.wall_time)}")
-        return
     if top is None and profile.options.schedule is not None and not profile.cycles:
         yield Phrase("no step was recorded")
         return
     if top is None:
-        where = " on the cell's own thread" * any(doubt.kind == "threads-unseen" for doubt in profile.warnings)
-        yield Phrase(f"no torch operation ran{where} in {units.seconds_text(profile.wall_time)}")
+        yield Phrase(f"{profile.none_ran} in {units.seconds_text(profile.wall_time)}")
         return
     yield code(clipped(str(top["op"]), 60))
     share = float(top["self_cpu_time"]) / profile.wall_time if profile.wall_time else 0.0

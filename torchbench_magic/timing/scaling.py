@@ -260,7 +260,7 @@ def thread_curves(comparison: Comparison) -> list[ThreadCurve]:
 
 def _is_believed(comparison: Comparison, first: CurvePoint, point: CurvePoint) -> bool:
     """Whether a speed-up is that of the code, as far as the run can know."""
-    rough = any(p.row in comparison.stalled or not p.high <= MARGINAL_GAIN**2 * p.low for p in (first, point))
+    rough = any(p.row in comparison.stalled or p.high > MARGINAL_GAIN**2 * p.low for p in (first, point))
     return not rough and first.median / point.median <= MOST_EFFICIENCY * max(point.at / first.at, 1.0)
 
 

@@ -257,7 +257,7 @@ def widened(interval: Interval, log_ratios: Floats, factor: float) -> Interval:
 def far_apart(log_ratios: Floats) -> Interval | None:
     """From the smallest to the largest median of the parts of a run, where all are farther from 1, on one side, than
     equal code was ever seen apart (`DRIFT`). A single round may say anything: others took the processor in it."""
-    parts, far = _of_parts(log_ratios), math.log(DRIFT)
+    far, parts = math.log(DRIFT), _of_parts(log_ratios)
     low, high = min(parts), max(parts)
     return Interval(float(np.median(log_ratios)), low, high) if low > far or high < -far else None
 

@@ -88,13 +88,10 @@ class WatchedObjects:
             self.inputs.keep_items(read - {name for block in blocks for name in block.kept}, namespace, *others)
         self.shared = SharedState(scopes_of(found, blocks, namespace) if len(found) > 1 else {})
         direct = {name: [one for one in each.items.values() if one.direct] for name, each in found.items()}
-        made = {name: {*block.kept, *block.going_on} for name, block in zip(found, blocks, strict=True)}  # by the code
+        made = {name: block.going_on for name, block in zip(found, blocks, strict=True)}  # anew, by the code
+        is_spent = lambda name, one: one.label not in made[name] and is_used_up(one.value) and not is_cursor(one.value)
         self.used_up = {
-            name: [
-                one.label
-                for one in read_by
-                if one.label not in made[name] and is_used_up(one.value) and not is_cursor(one.value)
-            ]
+            name: [one.label for one in read_by if is_spent(name, one)]
             for name, read_by in direct.items()
         }
 

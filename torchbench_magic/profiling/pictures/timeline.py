@@ -302,7 +302,7 @@ def _answer(trace: Trace) -> str:
         of = f" of {units.seconds_text(whole / 1e9)}" if not said else ""
         what = "is busy for" if track.device else "is in torch for"
         said.append(f"{f'{track.device} {track.name}'.strip()} {what} {share}{of}")
-    return "; ".join(said) or f"no torch operation ran in {units.seconds_text(whole / 1e9)}"
+    return "; ".join(said) or f"no torch operation was recorded in {units.seconds_text(whole / 1e9)}"
 
 
 def _tracks(trace: Trace) -> tuple[list[str], dict[int, int], Ints]:
