@@ -167,6 +167,10 @@ def test_a_first_call_may_wait_as_long_as_it_likes_and_one_that_computes_too(mon
         "for y in [Freed()]: pass",
         "y = y and Freed()",
         "y = [Freed()]; any(0 for z in y)",
+        "y = Freed(); f = lambda: y",
+        "y = Freed(); f = lambda: y; del y, f",
+        "global y; y = Freed()",
+        "def f():\n    global y\n    y = Freed()\nf()",
     ],
 )
 def test_what_a_call_binds_is_freed_while_the_clock_runs_however_few_calls_a_block_has(body: str) -> None:

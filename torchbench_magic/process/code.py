@@ -554,7 +554,6 @@ def __tb_block(__tb_it, __tb_wall, __tb_cpu, __tb_sync, __tb_names):
 {dropped}
     __tb_t1 = __tb_wall()
     __tb_c1 = __tb_cpu()
-{after}
     return __tb_t1 - __tb_t0, __tb_c1 - __tb_c0
 """
 
@@ -653,18 +652,21 @@ def _shells(
     resets = {  # a name that was unbound is so again, whatever the last iteration left: bind, then delete
         n: f"{n} = __tb_kept_{n}" if n in namespace else f"{n} = None; del {n}" for n in put_back
     }
-    # let go of while the clock runs, as between iterations; not what a function of the body may look for later
+    # let go of while the clock runs, as between iterations; what a function may look for later, a block later
     inner = (each for one in body for each in ast.walk(one) if isinstance(each, _LATER))
     parts = (n for one in inner for n in {*ast.walk(one)}.difference(*map(ast.walk, _evaluated_outside(one))))
     looked_up = {n.id for n in parts if isinstance(n, ast.Name)}
-    dropped = [resets.get(n, f"{n} = None") for n in sorted(names.bound - going_on - looked_up)]
+    plain = names.bound - names.reset
+    nodes = [n for one in body for n in ast.walk(one) if isinstance(n, ast.Name)]
+    held = (plain & looked_up) - {n.id for n in nodes if isinstance(n.ctx, ast.Del)}
+    before += [f"{n} = None" for n in sorted(held)]
+    dropped = [f"__tb_names['__tb_{n}'] = {n}" if n in held else f"{n} = None" for n in sorted(plain)]
+    dropped += [resets[n] for n in sorted(put_back)]  # of shared ones the other alternatives read these too
     dropped += [f"__tb_names[{n!r}] = {n}" for n in sorted(going_on)]
-    after = [resets[n] for n in sorted(names.shared)]  # the other alternatives read these too
     text = _SHELL.format(
         before=_indented(before, 4),
         resets=_indented([resets[n] for n in sorted(resets)], 8),
         dropped=_indented(dropped, 4),
-        after=_indented(after, 4),
     )
     tree = ast.parse(text)
     for node in ast.walk(tree):

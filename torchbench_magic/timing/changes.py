@@ -121,7 +121,6 @@ def read_memory() -> tuple[int, int, int] | None:
 # ---- in_place --------------------------------------------------------------------------------------------------------
 # What timed code does to the tensors that it shares with the notebook: they are changed in place.
 
-
 class TensorVersions:
     """The in-place versions (``tensor._version``) of every tensor that some code may read, at one moment.
 
